@@ -1,0 +1,1 @@
+"""Policy losses over response tokens (being written: `PolicyTokens` and `policy_loss` are the contract)."""
