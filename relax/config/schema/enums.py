@@ -58,7 +58,7 @@ class Reduction(Enum):
 
 
 class OldPolicy(Enum):
-    """Source of the old log-probs: a trainer pass, the engine's own values, or a kept snapshot of what was published."""
+    """Source of the old log-probs: a trainer pass, the engine's own values, or a kept snapshot of what went out."""
 
     trainer = "trainer"
     rollout = "rollout"

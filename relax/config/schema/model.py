@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from relax.config.schema.enums import DType, ModelFamily, ModelInit
 
@@ -35,6 +36,8 @@ class ArchConfig:
     """Epsilon of the RMS norms."""
     tie_embeddings: bool = True
     """Share the embedding with the output layer."""
+    rope_scaling: dict[str, Any] = field(default_factory=dict)
+    """Scaling of the rotary embedding, by Hugging Face's names (`rope_type`, `factor` …); empty is none."""
 
 
 @dataclass
@@ -69,8 +72,8 @@ class ParallelismConfig:
     """Context-parallel degree."""
     expert: int = 1
     """Expert-parallel degree."""
-    data: int = 1
-    """Data-parallel degree; the trainer has tensor × pipeline × context × data ranks."""
+    data: int | None = None
+    """Data-parallel degree; derived from the GPUs when absent (1 on CPUs)."""
     sequence_parallel: bool = False
     """Shard norms and residuals over the tensor-parallel ranks too."""
     overlap_grad_reduce: bool = False

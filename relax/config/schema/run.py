@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from relax.config.schema.algorithm import AlgorithmConfig, GrpoConfig
+from relax.config.schema.algorithm import AlgorithmConfig
 from relax.config.schema.data import DataConfig, RewardConfig
 from relax.config.schema.enums import LauncherKind, ModeKind, TeacherKind, WandbMode
 from relax.config.schema.model import ModelConfig, ParallelismConfig, PathsConfig
@@ -98,7 +98,7 @@ class RunConfig:
     """Policy model."""
     parallelism: ParallelismConfig = field(default_factory=ParallelismConfig)
     """Layout of the trainer."""
-    algorithm: AlgorithmConfig = field(default_factory=GrpoConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     """Algorithm."""
     perf: PerfConfig = field(default_factory=PerfConfig)
     """Performance toggles."""

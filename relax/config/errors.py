@@ -1,0 +1,7 @@
+"""Errors a person can act on. The entry points print them without a traceback and exit 2."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """Something in the config is wrong; the message names the option, the value, what is allowed and the fix."""
