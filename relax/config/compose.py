@@ -110,6 +110,32 @@ def load_run_config(path: Path) -> RunConfig:
         raise ConfigError(f"{path} does not fit this version of Relax: {error}") from error
 
 
+RESUMABLE_OVERRIDES = (
+    "train.num_rollout", "train.num_epoch", "train.stop.", "tracking.", "launcher.", "save.", "eval.",
+)
+"""Options that a resumed run may change: how long it goes on and where it reports, never what it trains."""
+
+
+def resume_run_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
+    """The config of a run directory, with the few overrides that a resumed run allows.
+
+    Raises:
+        ConfigError: no such run, or an override that would change the experiment.
+    """
+    config = load_run_config(run_dir / "config.yaml")
+    changes = [item.lstrip("+") for item in overrides if not item.startswith("resume=")]
+    refused = [item for item in changes if not item.startswith(RESUMABLE_OVERRIDES)]
+    if refused:
+        raise ConfigError(
+            f"resume={run_dir} takes its config from the run; {', '.join(refused)} would change the experiment "
+            f"(allowed: {', '.join(RESUMABLE_OVERRIDES)})"
+        )
+    merged = OmegaConf.merge(OmegaConf.structured(config), OmegaConf.from_dotlist(changes))
+    resumed = to_run_config(merged)  # type: ignore[arg-type]
+    resumed.resume = str(run_dir)
+    return resumed
+
+
 def known_keys() -> list[str]:
     """Every dotted path of the tree, all algorithms' fields included."""
     keys: dict[str, None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from relax.config.devices import local_gpu_count
@@ -29,13 +30,14 @@ def tensor_divides(config: RunConfig) -> Iterator[Finding]:
     tensor, arch = config.parallelism.tensor, arch_or_none(config)
     if arch is None or tensor <= 1:
         return
-    for name in ("num_attention_heads", "num_kv_heads", "ffn_hidden_size"):
-        size = vars(arch)[name]
-        if size >= 1 and size % tensor:
-            yield Finding(
-                "parallelism.tensor", tensor, f"a divisor of {name}={size} ({divisors(size)})",
-                "each rank holds an equal share", "parallelism.tensor=1",
-            )
+    names = ("num_attention_heads", "num_kv_heads", "ffn_hidden_size")
+    sizes = {name: vars(arch)[name] for name in names if vars(arch)[name] >= 1}
+    bad = [f"{name}={size}" for name, size in sizes.items() if size % tensor]
+    if bad:
+        yield Finding(
+            "parallelism.tensor", tensor, f"a divisor of {', '.join(bad)} ({divisors(math.gcd(*sizes.values()))})",
+            "each rank holds an equal share", "parallelism.tensor=1",
+        )
 
 
 @rule("parallelism.sequence_parallel", "parallelism.sequence_parallel", "parallelism.tensor")

@@ -69,9 +69,9 @@ def eval_sets(config: RunConfig) -> Iterator[Finding]:
         yield from at_least(f"{prefix}.max_response_len", item.max_response_len, 1, "it counts tokens")
         yield from at_least(f"{prefix}.temperature", item.temperature, 0, "0 is greedy")
         yield from within(f"{prefix}.top_p", item.top_p, 0, 1, "it is a share of mass", default=1.0, open_low=True)
-        response = item.max_response_len or config.rollout.max_response_len
-        longest = (item.data.max_prompt_len or 0) + response
-        if arch is not None and longest > arch.max_position_embeddings:
+        response = item.max_response_len  # an inherited cap is the rule batch.context_length's concern
+        longest = (item.data.max_prompt_len or 0) + (response or 0)
+        if arch is not None and response is not None and longest > arch.max_position_embeddings:
             yield Finding(
                 f"{prefix}.max_response_len", response, f"prompt + response within {arch.max_position_embeddings}",
                 "the model accepts no longer sequence",

@@ -44,7 +44,7 @@ def lr_schedule(config: RunConfig) -> Iterator[Finding]:
             f"above warmup_steps={schedule.warmup_steps} (or null)", "the decay starts after the warm-up",
             "train.lr_schedule.decay_steps=null",
         )
-    if not 0 <= schedule.min_lr <= config.train.lr:
+    if config.train.lr > 0 and not 0 <= schedule.min_lr <= config.train.lr:
         yield Finding(
             "train.lr_schedule.min_lr", schedule.min_lr, f"in [0, train.lr={config.train.lr}]",
             "it is the floor of the decay", "train.lr_schedule.min_lr=0",

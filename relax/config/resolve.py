@@ -1,0 +1,88 @@
+"""Derived values, computed once. Every change is recorded with its reason; nothing downstream changes the config.
+
+What needs the data (rollouts in all, from epochs) is resolved at launch by `resolve_length`, into the same record.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from relax.config.schema import RunConfig
+
+
+@dataclass(frozen=True)
+class Change:
+    """One derived value."""
+
+    path: str
+    before: Any
+    after: Any
+    because: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}, because {self.because}"
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)
+
+
+def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
+    """A resolved copy and what changed. Resolving twice changes nothing; values that break a rule are left alone."""
+    resolved = copy.deepcopy(config)
+    changes: list[Change] = []
+
+    def put(owner: Any, prefix: str, name: str, value: Any, because: str) -> None:
+        before = vars(owner)[name]
+        if before != value:
+            setattr(owner, name, value)
+            changes.append(Change(f"{prefix}.{name}", before, value, because))
+
+    parallelism, train, rollout = resolved.parallelism, resolved.train, resolved.rollout
+    if parallelism.data is None:
+        gpus = resolved.launcher.num_gpus * resolved.launcher.num_nodes
+        model_ranks = max(1, parallelism.tensor * parallelism.pipeline * parallelism.context)
+        data = max(1, gpus // model_ranks)
+        because = f"{gpus} GPUs ÷ {model_ranks} ranks a replica" if gpus else "the run has no GPUs"
+        put(parallelism, "parallelism", "data", data, because)
+    samples = rollout.batch_size * rollout.n_samples_per_prompt
+    steps = train.num_steps_per_rollout
+    if train.global_batch_size is None and samples > 0:
+        divisor = steps if steps is not None and steps > 0 and samples % steps == 0 else 1
+        put(train, "train", "global_batch_size", samples // divisor,
+            f"{rollout.batch_size} prompts × {rollout.n_samples_per_prompt} samples ÷ {divisor} steps a rollout")
+    size = train.global_batch_size
+    if steps is None and size is not None and size > 0 and samples % size == 0:
+        put(train, "train", "num_steps_per_rollout", samples // size, f"{samples} samples a rollout ÷ {size} a step")
+    if train.log_probs_max_tokens_per_gpu is None:
+        put(train, "train", "log_probs_max_tokens_per_gpu", train.max_tokens_per_gpu, "it follows max_tokens_per_gpu")
+    if not needs_reference(resolved) and resolved.algorithm.kl.kind is not type(resolved.algorithm.kl)().kind:
+        put(resolved.algorithm.kl, "algorithm.kl", "kind", type(resolved.algorithm.kl)().kind,
+            "both KL coefficients are 0: no reference is loaded and the estimator is not used")
+    return resolved, changes
+
+
+def needs_reference(config: RunConfig) -> bool:
+    """Whether any term compares the policy with a frozen reference."""
+    kl = config.algorithm.kl
+    return kl.loss_coef != 0 or kl.penalty_coef != 0
+
+
+def resolve_length(config: RunConfig, *, num_prompts: int) -> tuple[RunConfig, list[Change]]:
+    """Rollouts in all, once the number of prompts is known.
+
+    An explicit `num_rollout` without `num_epoch` may exceed one epoch; with `num_epoch` the smaller wins.
+    """
+    resolved = copy.deepcopy(config)
+    train = resolved.train
+    if train.num_epoch is None:
+        return resolved, []
+    per_epoch = num_prompts / config.rollout.batch_size
+    from_epochs = max(1, int(per_epoch * train.num_epoch))
+    if train.num_rollout is not None and train.num_rollout <= from_epochs:
+        return resolved, []
+    before, train.num_rollout = train.num_rollout, from_epochs
+    because = f"{train.num_epoch} epochs of {num_prompts} prompts ÷ {config.rollout.batch_size} prompts a rollout"
+    return resolved, [Change("train.num_rollout", before, from_epochs, because)]

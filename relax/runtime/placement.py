@@ -1,0 +1,64 @@
+"""Which actor goes where: bundles of a placement group, checked against the cluster before anything waits for them.
+
+Ray lets a request that no node can hold wait for ever; here it is an error with the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relax.config.errors import ConfigError
+from relax.config.schema import RunConfig
+
+Bundle = dict[str, float]
+
+
+@dataclass(frozen=True)
+class PlacementPlan:
+    """Bundles, and the bundle of every actor."""
+
+    bundles: list[Bundle]
+    trainer_bundles: list[int]
+    """Bundle of each trainer rank."""
+    engine_bundles: list[int]
+    """Bundle of each engine."""
+    gpus_per_actor: float
+    """Share of a GPU each actor asks for; two share one in colocate mode."""
+
+
+def plan_placement(config: RunConfig) -> PlacementPlan:
+    """Colocate: a bundle a trainer rank; engines share the ranks' bundles in turn (and open more when they outnumber
+    them on CPUs)."""
+    p = config.parallelism
+    ranks = p.tensor * p.pipeline * p.context * (p.data or 1)
+    engines = config.rollout.num_engines
+    on_gpu = config.launcher.num_gpus > 0
+    slots = ranks if on_gpu else max(ranks, engines)
+    bundle = {"CPU": 2.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
+    return PlacementPlan(
+        bundles=[dict(bundle) for _ in range(slots)],
+        trainer_bundles=list(range(ranks)),
+        engine_bundles=[index % slots for index in range(engines)],
+        gpus_per_actor=0.5 if on_gpu else 0.0,
+    )
+
+
+def check_feasible(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> None:
+    """Raise ConfigError with the numbers when the nodes cannot hold the bundles (first fit, largest first)."""
+    free = [dict(node) for node in nodes]
+    for bundle in sorted(bundles, key=lambda b: (b.get("GPU", 0), b.get("CPU", 0)), reverse=True):
+        home = next((node for node in free if all(node.get(k, 0) >= need for k, need in bundle.items())), None)
+        if home is None:
+            have = "; ".join(f"node {i}: {_amounts(node)}" for i, node in enumerate(nodes))
+            total = {k: sum(b.get(k, 0) for b in bundles) for k in bundle}
+            raise ConfigError(
+                f"the run asks for {len(bundles)} bundles of {_amounts(bundle)} ({_amounts(total)} in all), "
+                f"the cluster has {have or 'no nodes'}: lower parallelism.* or rollout.num_engines, or add nodes"
+            )
+        for key, need in bundle.items():
+            home[key] -= need
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return ", ".join(f"{resources[key]:g} {key}" for key in ("CPU", "GPU") if resources.get(key))
