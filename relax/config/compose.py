@@ -111,7 +111,13 @@ def load_run_config(path: Path) -> RunConfig:
 
 
 RESUMABLE_OVERRIDES = (
-    "train.num_rollout", "train.num_epoch", "train.stop.", "tracking.", "launcher.", "save.", "eval.",
+    "train.num_rollout",
+    "train.num_epoch",
+    "train.stop.",
+    "tracking.",
+    "launcher.",
+    "save.",
+    "eval.",
 )
 """Options that a resumed run may change: how long it goes on and where it reports, never what it trains."""
 

@@ -51,16 +51,26 @@ def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
     steps = train.num_steps_per_rollout
     if train.global_batch_size is None and samples > 0:
         divisor = steps if steps is not None and steps > 0 and samples % steps == 0 else 1
-        put(train, "train", "global_batch_size", samples // divisor,
-            f"{rollout.batch_size} prompts × {rollout.n_samples_per_prompt} samples ÷ {divisor} steps a rollout")
+        put(
+            train,
+            "train",
+            "global_batch_size",
+            samples // divisor,
+            f"{rollout.batch_size} prompts × {rollout.n_samples_per_prompt} samples ÷ {divisor} steps a rollout",
+        )
     size = train.global_batch_size
     if steps is None and size is not None and size > 0 and samples % size == 0:
         put(train, "train", "num_steps_per_rollout", samples // size, f"{samples} samples a rollout ÷ {size} a step")
     if train.log_probs_max_tokens_per_gpu is None:
         put(train, "train", "log_probs_max_tokens_per_gpu", train.max_tokens_per_gpu, "it follows max_tokens_per_gpu")
     if not needs_reference(resolved) and resolved.algorithm.kl.kind is not type(resolved.algorithm.kl)().kind:
-        put(resolved.algorithm.kl, "algorithm.kl", "kind", type(resolved.algorithm.kl)().kind,
-            "both KL coefficients are 0: no reference is loaded and the estimator is not used")
+        put(
+            resolved.algorithm.kl,
+            "algorithm.kl",
+            "kind",
+            type(resolved.algorithm.kl)().kind,
+            "both KL coefficients are 0: no reference is loaded and the estimator is not used",
+        )
     return resolved, changes
 
 

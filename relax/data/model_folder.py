@@ -9,6 +9,8 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,20 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     import torch
 
     return {DType.fp32: torch.float32, DType.bf16: torch.bfloat16}[dtype]
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Without transformers' own progress bars, which would tear the run's display."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def materialize_model(config: ModelConfig, *, seed: int, folder: Path) -> Path:
@@ -70,7 +86,11 @@ def materialize_model(config: ModelConfig, *, seed: int, folder: Path) -> Path:
 def _made_from(config: ModelConfig, seed: int) -> dict[str, Any]:
     arch = None if config.arch is None else {**dataclasses.asdict(config.arch), "family": config.arch.family.value}
     return {
-        "seed": seed, "dtype": config.dtype.value, "arch": arch, "charset": config.charset, "source": config.source,
+        "seed": seed,
+        "dtype": config.dtype.value,
+        "arch": arch,
+        "charset": config.charset,
+        "source": config.source,
     }
 
 
@@ -134,9 +154,9 @@ def _write_random_model(hf_config: PretrainedConfig, *, dtype: DType, seed: int,
     import torch
     from transformers import AutoModelForCausalLM
 
-    with torch.random.fork_rng(devices=[]):
+    with no_progress_bars(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32)
-    model = model.to(torch_dtype(dtype))
-    model.config.dtype = torch_dtype(dtype)
-    model.save_pretrained(str(folder))
+        model = model.to(torch_dtype(dtype))
+        model.config.dtype = torch_dtype(dtype)
+        model.save_pretrained(str(folder))

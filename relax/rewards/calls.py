@@ -26,8 +26,13 @@ class RewardError(RuntimeError):
 class _Thread:
     """A daemon thread that takes indices from a queue; `started` is when its current call began."""
 
-    def __init__(self, scorer: Scorer, samples: Sequence[Sample], todo: queue.SimpleQueue[int],
-                 done: queue.SimpleQueue[tuple[int, Any]]) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        samples: Sequence[Sample],
+        todo: queue.SimpleQueue[int],
+        done: queue.SimpleQueue[tuple[int, Any]],
+    ) -> None:
         self._scorer, self._samples, self._todo, self._done = scorer, samples, todo, done
         self.current: tuple[int, float] | None = None
         self.abandoned = False
@@ -81,8 +86,9 @@ def call_each(scorer: Scorer, samples: Sequence[Sample], *, num_threads: int, ti
     return [outcomes[index] for index in range(len(samples))]
 
 
-def _replace_overdue(threads: list[_Thread], outcomes: dict[int, Any], timeout_seconds: float, work: Any
-                     ) -> list[_Thread]:
+def _replace_overdue(
+    threads: list[_Thread], outcomes: dict[int, Any], timeout_seconds: float, work: Any
+) -> list[_Thread]:
     kept = []
     for thread in threads:
         current = thread.current

@@ -30,7 +30,9 @@ class _Worker:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "relax.rewards.math_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "relax.rewards.math_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         )
         self._selector = selectors.DefaultSelector()
@@ -123,8 +125,15 @@ class MathPool:
             raise errors[0]
         return verdicts
 
-    def _serve(self, slot: int, first: int, step: int, items: Sequence[tuple[str, str]],
-               verdicts: list[bool | TimeoutError | None], errors: list[Exception]) -> None:
+    def _serve(
+        self,
+        slot: int,
+        first: int,
+        step: int,
+        items: Sequence[tuple[str, str]],
+        verdicts: list[bool | TimeoutError | None],
+        errors: list[Exception],
+    ) -> None:
         try:
             for i in range(first, len(items), step):
                 try:

@@ -90,10 +90,13 @@ class RewardScorer:
         for sample in scored:
             self._assign(sample, *parts_by_sample.get(id(sample), UNGRADED))
         return RewardReport(
-            num_scored=len(scored), num_skipped=len(samples) - len(scored), num_timeouts=num_timeouts,
+            num_scored=len(scored),
+            num_skipped=len(samples) - len(scored),
+            num_timeouts=num_timeouts,
             num_unfinished=len(scored) - len(graded),
             mean_reward=math.fsum(s.reward or 0.0 for s in scored) / max(1, len(scored)),
-            mean_parts=_mean_parts(scored), seconds=time.monotonic() - start,
+            mean_parts=_mean_parts(scored),
+            seconds=time.monotonic() - start,
         )
 
     def close(self) -> None:
@@ -103,8 +106,9 @@ class RewardScorer:
     def __enter__(self) -> RewardScorer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-                 ) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _assign(self, sample: Sample, parts: dict[str, float], total: float | None) -> None:

@@ -46,8 +46,15 @@ class CausalModel:
         """An empty cache."""
         return DynamicCache(config=self.model.config)
 
-    def logits(self, ids: torch.Tensor, *, positions: torch.Tensor, mask: torch.Tensor | None = None,
-               cache: DynamicCache | None = None, last_only: bool) -> torch.Tensor:
+    def logits(
+        self,
+        ids: torch.Tensor,
+        *,
+        positions: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        cache: DynamicCache | None = None,
+        last_only: bool,
+    ) -> torch.Tensor:
         """[B, L or 1, V] fp32 logits.
 
         Args:
@@ -59,8 +66,12 @@ class CausalModel:
         """
         extra: dict[str, Any] = {} if cache is None else {self._cache_name: cache}
         output = self.model(
-            input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=cache is not None,
-            logits_to_keep=1 if last_only else 0, **extra,
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=mask,
+            use_cache=cache is not None,
+            logits_to_keep=1 if last_only else 0,
+            **extra,
         )
         return output.logits.float()
 
@@ -95,8 +106,9 @@ class _InPlaceUpdate:
         self._layer.keys = self._keys[:, :, : self._length]
         self._layer.values = self._values[:, :, : self._length]
 
-    def __call__(self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any
-                 ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, keys: torch.Tensor, values: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         start, self._length = self._length, self._length + keys.shape[-2]
         self._keys[:, :, start : self._length] = keys
         self._values[:, :, start : self._length] = values
@@ -110,8 +122,9 @@ class _InPlaceUpdate:
 
 
 @torch.inference_mode()
-def decode_batch(model: CausalModel, requests: Sequence[GenerateRequest], *, stop_ids: frozenset[int], pad_id: int
-                 ) -> list[Decoded]:
+def decode_batch(
+    model: CausalModel, requests: Sequence[GenerateRequest], *, stop_ids: frozenset[int], pad_id: int
+) -> list[Decoded]:
     """Responses to `requests`, in order. All share temperature, top_p and top_k; lengths and caps may differ."""
     sampling = requests[0].sampling
     caps = np.array([r.sampling.max_response_len for r in requests], np.int64)
@@ -154,13 +167,12 @@ def decode_batch(model: CausalModel, requests: Sequence[GenerateRequest], *, sto
         mask = None if visible is None else visible[:, None, None, :key_count]
         logits = model.logits(drawn[:, None], positions=next_positions, mask=mask, cache=cache, last_only=True)[:, -1]
         next_positions = next_positions + 1
-    return [
-        Decoded(tokens[i, :n].tolist(), log_probs[i, :n].tolist(), bool(stopped[i])) for i, n in enumerate(lengths)
-    ]
+    return [Decoded(tokens[i, :n].tolist(), log_probs[i, :n].tolist(), bool(stopped[i])) for i, n in enumerate(lengths)]
 
 
-def _prefill(model: CausalModel, requests: Sequence[GenerateRequest], *, cap: int, pad_id: int
-             ) -> tuple[torch.Tensor, DynamicCache, torch.Tensor, torch.Tensor | None]:
+def _prefill(
+    model: CausalModel, requests: Sequence[GenerateRequest], *, cap: int, pad_id: int
+) -> tuple[torch.Tensor, DynamicCache, torch.Tensor, torch.Tensor | None]:
     """Run the distinct prompts, left-padded, and spread the result over the requests.
 
     Returns:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from relax.config.schema.enums import DType
-from relax.data.model_folder import torch_dtype
+from relax.data.model_folder import no_progress_bars, torch_dtype
 from relax.data.tokenizer import load_tokenizer
 from relax.data.weights import WeightBucket
 from relax.rollout.checks import check_requests, check_sequences, check_temperature
@@ -38,8 +38,15 @@ class EmbeddedEngine:
         version: version of the weights it starts with.
     """
 
-    def __init__(self, model: PreTrainedModel, *, stop_ids: frozenset[int], pad_id: int, max_batch_sequences: int = 256,
-                 version: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        stop_ids: frozenset[int],
+        pad_id: int,
+        max_batch_sequences: int = 256,
+        version: int = 0,
+    ) -> None:
         if max_batch_sequences < 1:
             raise ValueError(f"rollout.max_batch_sequences={max_batch_sequences} must be at least 1")
         self._model = CausalModel(model.eval())
@@ -65,8 +72,9 @@ class EmbeddedEngine:
         self._num_requests = self._num_tokens = self._num_updates = 0
 
     @classmethod
-    def from_folder(cls, folder: str | Path, *, dtype: DType, max_batch_sequences: int = 256, device: str = "cpu",
-                    version: int = 0) -> EmbeddedEngine:
+    def from_folder(
+        cls, folder: str | Path, *, dtype: DType, max_batch_sequences: int = 256, device: str = "cpu", version: int = 0
+    ) -> EmbeddedEngine:
         """The engine of a Hugging Face folder. It stops at every eos id of generation_config.json, config.json and the
         tokenizer.
 
@@ -79,12 +87,16 @@ class EmbeddedEngine:
         stop_ids = set(_as_ids(config.eos_token_id)) | set(_as_ids(tokenizer.eos_token_id))
         if (Path(folder) / "generation_config.json").is_file():
             stop_ids |= set(_as_ids(GenerationConfig.from_pretrained(str(folder)).eos_token_id))
-        model = AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=torch_dtype(dtype), attn_implementation="sdpa", local_files_only=True
-        )
+        with no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=torch_dtype(dtype), attn_implementation="sdpa", local_files_only=True
+            )
         return cls(
-            model.to(device), stop_ids=frozenset(stop_ids), pad_id=min(stop_ids, default=0),
-            max_batch_sequences=max_batch_sequences, version=version,
+            model.to(device),
+            stop_ids=frozenset(stop_ids),
+            pad_id=min(stop_ids, default=0),
+            max_batch_sequences=max_batch_sequences,
+            version=version,
         )
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateResult]:
@@ -165,10 +177,14 @@ class EmbeddedEngine:
     def health(self) -> EngineHealth:
         """Cheap probe: counts since the start, and the calls running or waiting now."""
         return EngineHealth(
-            alive=True, version=self._version, paused=self._paused,
+            alive=True,
+            version=self._version,
+            paused=self._paused,
             detail={
-                "requests": float(self._num_requests), "response_tokens": float(self._num_tokens),
-                "weight_buckets": float(self._num_updates), "running": float(self._running),
+                "requests": float(self._num_requests),
+                "response_tokens": float(self._num_tokens),
+                "weight_buckets": float(self._num_updates),
+                "running": float(self._running),
             },
         )
 
@@ -204,8 +220,9 @@ class EmbeddedEngine:
                 yield order[start:end]
                 start = end
 
-    def _score_batch(self, sequences: list[list[int]], temperature: float, targets: list[int],
-                     scores: list[list[float]]) -> None:
+    def _score_batch(
+        self, sequences: list[list[int]], temperature: float, targets: list[int], scores: list[list[float]]
+    ) -> None:
         width = max(map(len, sequences))
         # Padded on the right: under a causal mask no real token sees the padding, so no mask is needed.
         ids = torch.tensor([s + [self._pad_id] * (width - len(s)) for s in sequences], device=self._model.device)
@@ -224,6 +241,8 @@ def _as_ids(value: int | list[int] | None) -> list[int]:
 
 def _result(decoded: Decoded, version: int) -> GenerateResult:
     return GenerateResult(
-        token_ids=decoded.token_ids, log_probs=decoded.log_probs,
-        finish_reason="stop" if decoded.stopped else "length", weight_version=version,
+        token_ids=decoded.token_ids,
+        log_probs=decoded.log_probs,
+        finish_reason="stop" if decoded.stopped else "length",
+        weight_version=version,
     )

@@ -24,13 +24,18 @@ _STATUS = {
 }
 
 
-def make_samples(prompts: Sequence[Prompt], *, rollout_id: int, num_samples: int, first_index: int, first_group: int
-                 ) -> list[Sample]:
+def make_samples(
+    prompts: Sequence[Prompt], *, rollout_id: int, num_samples: int, first_index: int, first_group: int
+) -> list[Sample]:
     """`num_samples` pending samples for each prompt, group by group; ids count up from `first_index`, `first_group`."""
     return [
         Sample(
-            index=first_index + g * num_samples + i, group_index=first_group + g, rollout_id=rollout_id,
-            prompt=copy.deepcopy(prompt.prompt), prompt_token_ids=list(prompt.token_ids), label=prompt.label,
+            index=first_index + g * num_samples + i,
+            group_index=first_group + g,
+            rollout_id=rollout_id,
+            prompt=copy.deepcopy(prompt.prompt),
+            prompt_token_ids=list(prompt.token_ids),
+            label=prompt.label,
             metadata=dict(prompt.metadata),
         )
         for g, prompt in enumerate(prompts)
@@ -46,8 +51,9 @@ def build_requests(samples: Sequence[Sample], *, seed: int, sampling: SamplingPa
     ]
 
 
-def attach_results(samples: Sequence[Sample], results: Sequence[GenerateResult], tokenizer: PreTrainedTokenizerBase
-                   ) -> None:
+def attach_results(
+    samples: Sequence[Sample], results: Sequence[GenerateResult], tokenizer: PreTrainedTokenizerBase
+) -> None:
     """Fill response, ids, log-probs, loss mask (all 1), versions and status of each sample, in place.
 
     Raises:

@@ -43,8 +43,9 @@ def counter_uniforms(seeds: Sequence[int], num_positions: int) -> npt.NDArray[np
     return (bits >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
-def draw_tokens(log_probs: torch.Tensor, uniforms: torch.Tensor, *, top_k: int = -1, top_p: float = 1.0
-                ) -> torch.Tensor:
+def draw_tokens(
+    log_probs: torch.Tensor, uniforms: torch.Tensor, *, top_k: int = -1, top_p: float = 1.0
+) -> torch.Tensor:
     """[B] ids by inverse CDF in token-id order.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,3 @@ class EngineActor(EmbeddedEngine):
             device=device,
         )
         vars(self).update(vars(engine))
-
-
-def free_port_address() -> str:
-    """`host:port` of a free port on the machine this runs on."""
-    host = ray.util.get_node_ip_address()
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return f"{host}:{probe.getsockname()[1]}"

@@ -11,8 +11,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from relax.config.schema import RunConfig
 from relax.data.batch import FloatArray, TrainBatch
-from relax.runtime.actors import TrainerActor, free_port_address
+from relax.runtime.actors import TrainerActor
 from relax.runtime.placement import PlacementPlan
+from relax.runtime.ports import free_port_address
 from relax.runtime.waiting import gather
 from relax.training.worker import Policy, StepResult, merge_scores
 

@@ -57,9 +57,17 @@ def train_on(run: Run, batch: TrainBatch, phases: PhaseTimer) -> dict[str, float
 
 def perf_metrics(run: Run, batch: TrainBatch, phases: PhaseTimer) -> dict[str, float]:
     """Times, rates and memory of one step (`perf/…`); seconds, tokens a second, TFLOP/s, bytes."""
-    seconds = {name: phases.seconds.get(name, 0.0) for name in
-               ("rollout_time", "reward_time", "log_probs_time", "ref_log_probs_time", "actor_train_time",
-                "update_weights_time")}
+    seconds = {
+        name: phases.seconds.get(name, 0.0)
+        for name in (
+            "rollout_time",
+            "reward_time",
+            "log_probs_time",
+            "ref_log_probs_time",
+            "actor_train_time",
+            "update_weights_time",
+        )
+    }
     step_time = phases.total()
     train_time = sum(seconds[name] for name in ("log_probs_time", "ref_log_probs_time", "actor_train_time"))
     flops = TRAINING_FACTOR * forward_flops(run.arch, batch.lengths.tolist())
@@ -80,5 +88,3 @@ def sample_advantages(batch: TrainBatch) -> list[float]:
     if batch.advantages is None:
         raise ValueError("the batch carries no advantages")
     return batch.advantages[batch.response_offsets[:-1]].tolist()
-
-

@@ -18,8 +18,20 @@ from relax.config.devices import local_gpu_count
 from relax.config.schema import RunConfig
 
 PACKAGES = (
-    "relax-rl", "torch", "megatron-core", "ray", "transformers", "datasets", "hydra-core", "omegaconf", "numpy",
-    "safetensors", "math-verify", "reasoning-gym", "sglang", "wandb",
+    "relax-rl",
+    "torch",
+    "megatron-core",
+    "ray",
+    "transformers",
+    "datasets",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "safetensors",
+    "math-verify",
+    "reasoning-gym",
+    "sglang",
+    "wandb",
 )
 """Packages whose versions change what a run computes."""
 

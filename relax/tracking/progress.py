@@ -36,8 +36,14 @@ class ProgressDisplay:
         self._name, self._total, self._last_line = name, total, 0.0
         if self._live:
             self._progress = Progress(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(),
-                TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[metrics]}"), console=self.console,
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[metrics]}"),
+                console=self.console,
             )
             self._progress.start()
             self._task = self._progress.add_task(name, total=total, completed=done, metrics="")

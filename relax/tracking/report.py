@@ -9,8 +9,14 @@ from typing import Any
 
 from relax.tracking.files import read_jsonl, write_text_atomic
 
-PHASES = ("rollout_time", "reward_time", "log_probs_time", "ref_log_probs_time", "actor_train_time",
-          "update_weights_time")
+PHASES = (
+    "rollout_time",
+    "reward_time",
+    "log_probs_time",
+    "ref_log_probs_time",
+    "actor_train_time",
+    "update_weights_time",
+)
 """Phases of a step, in order; together they are nearly all of `perf/step_time`."""
 
 # Okabe–Ito: told apart under every common colour blindness
@@ -61,10 +67,14 @@ def _plots(rows: list[dict[str, Any]], evals: list[dict[str, Any]]) -> str:
         points = [(row["step"], row[name]) for row in evals if name in row]
         figure.add_trace(
             go.Scatter(
-                x=[p[0] for p in points], y=[p[1] for p in points], name=name, mode="lines+markers",
+                x=[p[0] for p in points],
+                y=[p[1] for p in points],
+                name=name,
+                mode="lines+markers",
                 line={"color": COLOURS[(index + 1) % len(COLOURS)]},
             ),
-            row=1, col=1,
+            row=1,
+            col=1,
         )
     curve(1, 2, "train/loss", steps, [row.get("train/loss") for row in rows], 0)
     curve(2, 1, "rollout/zero_std_fraction", steps, [row["rollout/zero_std_fraction"] for row in rows], 0)
@@ -73,8 +83,12 @@ def _plots(rows: list[dict[str, Any]], evals: list[dict[str, Any]]) -> str:
         if any(values):
             curve(2, 2, phase.removesuffix("_time"), steps, values, index, stackgroup="phases")
     figure.update_layout(
-        height=760, hovermode="x unified", margin={"l": 40, "r": 20, "t": 40, "b": 40},
-        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(128,128,128,0.06)", font={"color": "#888"},
+        height=760,
+        hovermode="x unified",
+        margin={"l": 40, "r": 20, "t": 40, "b": 40},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(128,128,128,0.06)",
+        font={"color": "#888"},
         legend={"orientation": "h", "y": -0.08},
     )
     figure.update_xaxes(title_text="rollout", gridcolor="rgba(128,128,128,0.2)", zeroline=False)

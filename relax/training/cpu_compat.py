@@ -107,9 +107,7 @@ def install_cpu_compat() -> bool:
         raise RuntimeError("install_cpu_compat() must run before megatron.core is imported")
     version = importlib.metadata.version("megatron-core")
     if version not in TESTED_MEGATRON_VERSIONS:
-        logger.warning(
-            "megatron-core %s on CPU: tested with %s only", version, ", ".join(TESTED_MEGATRON_VERSIONS)
-        )
+        logger.warning("megatron-core %s on CPU: tested with %s only", version, ", ".join(TESTED_MEGATRON_VERSIONS))
     # Megatron's jit_fuser is torch.compile, which costs seconds and gains nothing on tiny CPU models
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     sys.meta_path.insert(0, _Finder())

@@ -183,9 +183,7 @@ class TrainWorker:
             return policy_loss(tokens, algorithm)
 
         self._zero_grad()
-        metrics = train_micro_batches(
-            self._forward, packs, loss, entropy_graph=algorithm.loss.entropy_coef != 0
-        )
+        metrics = train_micro_batches(self._forward, packs, loss, entropy_graph=algorithm.loss.entropy_coef != 0)
         return self._optimizer_step(metrics, packs)
 
     def train_sft_step(self, batch: TrainBatch) -> StepResult | None:

@@ -39,7 +39,10 @@ def length(config: RunConfig) -> Iterator[Finding]:
     """Something ends the run."""
     if config.train.num_rollout is None and config.train.num_epoch is None:
         yield Finding(
-            "train.num_rollout", "null", "num_rollout or num_epoch", "otherwise nothing ends the run",
+            "train.num_rollout",
+            "null",
+            "num_rollout or num_epoch",
+            "otherwise nothing ends the run",
             "train.num_rollout=100 or train.num_epoch=1",
         )
 
@@ -53,21 +56,28 @@ def global_batch(config: RunConfig) -> Iterator[Finding]:
         return
     if samples % size:
         yield Finding(
-            "train.global_batch_size", size, f"a divisor of the {samples} samples of a rollout",
+            "train.global_batch_size",
+            size,
+            f"a divisor of the {samples} samples of a rollout",
             "a rollout is trained in whole optimizer steps",
             "train.global_batch_size=null, or change rollout.batch_size × rollout.n_samples_per_prompt",
         )
     elif steps is not None and steps >= 1 and steps * size != samples:
         yield Finding(
-            "train.num_steps_per_rollout", steps, f"{samples // size} (or null)",
+            "train.num_steps_per_rollout",
+            steps,
+            f"{samples // size} (or null)",
             f"{steps} steps × {size} samples is not the {samples} samples of a rollout",
             "train.num_steps_per_rollout=null",
         )
     data = config.parallelism.data or 1
     if data > 1 and size % data:
         yield Finding(
-            "train.global_batch_size", size, f"a multiple of parallelism.data={data}",
-            "every data-parallel rank trains on the same number of samples", f"train.global_batch_size={data}",
+            "train.global_batch_size",
+            size,
+            f"a multiple of parallelism.data={data}",
+            "every data-parallel rank trains on the same number of samples",
+            f"train.global_batch_size={data}",
         )
 
 
@@ -78,8 +88,11 @@ def steps_divide(config: RunConfig) -> Iterator[Finding]:
     steps = config.train.num_steps_per_rollout
     if config.train.global_batch_size is None and steps is not None and steps >= 1 and samples % steps:
         yield Finding(
-            "train.num_steps_per_rollout", steps, f"a divisor of the {samples} samples of a rollout",
-            "a rollout is trained in equal optimizer steps", "train.num_steps_per_rollout=1",
+            "train.num_steps_per_rollout",
+            steps,
+            f"a divisor of the {samples} samples of a rollout",
+            "a rollout is trained in equal optimizer steps",
+            "train.num_steps_per_rollout=1",
         )
 
 
@@ -93,7 +106,8 @@ def context_length(config: RunConfig) -> Iterator[Finding]:
     limit = arch.max_position_embeddings
     if longest > limit:
         yield Finding(
-            "rollout.max_response_len", config.rollout.max_response_len,
+            "rollout.max_response_len",
+            config.rollout.max_response_len,
             f"prompt + response within {limit} tokens (data.max_prompt_len={config.data.max_prompt_len})",
             "the model accepts no longer sequence",
             f"rollout.max_response_len={max(1, limit - (config.data.max_prompt_len or 0))}",
@@ -106,7 +120,9 @@ def token_budget(config: RunConfig) -> Iterator[Finding]:
     longest = (config.data.max_prompt_len or 0) + config.rollout.max_response_len
     if config.train.max_tokens_per_gpu < longest:
         yield Finding(
-            "train.max_tokens_per_gpu", config.train.max_tokens_per_gpu, f"at least the longest sample ({longest})",
+            "train.max_tokens_per_gpu",
+            config.train.max_tokens_per_gpu,
+            f"at least the longest sample ({longest})",
             "a longer sample is trained in a micro-batch of its own, which may not fit the memory",
             f"train.max_tokens_per_gpu={longest}",
         )

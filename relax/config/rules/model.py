@@ -17,30 +17,45 @@ def origin(config: RunConfig) -> Iterator[Finding]:
     model = config.model
     if model.init is ModelInit.pretrained and model.source is None:
         yield Finding(
-            "model.source", "null", "a Hugging Face model folder", "init=pretrained loads its weights from there",
+            "model.source",
+            "null",
+            "a Hugging Face model folder",
+            "init=pretrained loads its weights from there",
             "model.source=FOLDER, or model.init=random with model.arch",
         )
     if model.init is ModelInit.random and model.source is None and model.arch is None:
         yield Finding(
-            "model.arch", "null", "the model's dimensions", "without a folder nothing else tells them",
+            "model.arch",
+            "null",
+            "the model's dimensions",
+            "without a folder nothing else tells them",
             "choose a model option with dimensions, for example model=tiny_qwen3",
         )
     if model.init is ModelInit.random and model.source is None and model.charset is None:
         yield Finding(
-            "model.charset", "null", "the characters of the vocabulary", "without a folder there is no tokenizer",
+            "model.charset",
+            "null",
+            "the characters of the vocabulary",
+            "without a folder there is no tokenizer",
             "model.charset='0123456789' or model.source=FOLDER",
         )
     if model.charset is not None and model.arch is not None and model.source is None:
         needed = len(model.charset) + 3
         if len(set(model.charset)) != len(model.charset):
             yield Finding(
-                "model.charset", model.charset, "no character twice", "each character is one token",
+                "model.charset",
+                model.charset,
+                "no character twice",
+                "each character is one token",
                 f"model.charset='{''.join(dict.fromkeys(model.charset))}'",
             )
         if model.arch.vocab_size < needed:
             yield Finding(
-                "model.arch.vocab_size", model.arch.vocab_size, f"at least {needed}",
-                "the vocabulary holds 3 special tokens and one a character", f"model.arch.vocab_size={needed}",
+                "model.arch.vocab_size",
+                model.arch.vocab_size,
+                f"at least {needed}",
+                "the vocabulary holds 3 special tokens and one a character",
+                f"model.arch.vocab_size={needed}",
             )
 
 
@@ -53,7 +68,10 @@ def folder(config: RunConfig) -> Iterator[Finding]:
     path = Path(source).expanduser()
     if not path.is_dir():
         yield Finding(
-            "model.source", source, "an existing folder", "weights and tokenizer are read from it",
+            "model.source",
+            source,
+            "an existing folder",
+            "weights and tokenizer are read from it",
             "model.source=FOLDER or paths.model_dir=PARENT (python -m relax.data.prepare smollm2 makes a small one)",
         )
         return
@@ -65,12 +83,18 @@ def folder(config: RunConfig) -> Iterator[Finding]:
         return
     if found is None:
         yield Finding(
-            "model.source", source, "a folder with config.json", "it tells the architecture",
+            "model.source",
+            source,
+            "a folder with config.json",
+            "it tells the architecture",
             "point model.source at a folder written by save_pretrained",
         )
     elif config.model.init is ModelInit.pretrained and not any(path.glob("*.safetensors")):
         yield Finding(
-            "model.source", source, "a folder with *.safetensors", "init=pretrained loads them",
+            "model.source",
+            source,
+            "a folder with *.safetensors",
+            "init=pretrained loads them",
             "convert the weights to safetensors, or model.init=random",
         )
     if config.model.arch is not None and arch is not None and arch != config.model.arch:
@@ -80,8 +104,11 @@ def folder(config: RunConfig) -> Iterator[Finding]:
             if vars(arch)[name] != value
         ]
         yield Finding(
-            "model.arch", ", ".join(wrong), f"what {source}/config.json says",
-            "the folder's dimensions are what will run", "model.arch=null",
+            "model.arch",
+            ", ".join(wrong),
+            f"what {source}/config.json says",
+            "the folder's dimensions are what will run",
+            "model.arch=null",
         )
 
 
@@ -91,8 +118,16 @@ def dimensions(config: RunConfig) -> Iterator[Finding]:
     arch = arch_or_none(config)
     if arch is None:
         return
-    names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_kv_heads", "head_dim",
-             "vocab_size", "max_position_embeddings")
+    names = (
+        "num_layers",
+        "hidden_size",
+        "ffn_hidden_size",
+        "num_attention_heads",
+        "num_kv_heads",
+        "head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+    )
     bad = [name for name in names if vars(arch)[name] < 1]
     for name in bad:
         yield Finding(
@@ -100,7 +135,9 @@ def dimensions(config: RunConfig) -> Iterator[Finding]:
         )
     if not bad and arch.num_attention_heads % arch.num_kv_heads:
         yield Finding(
-            "model.arch.num_kv_heads", arch.num_kv_heads, f"a divisor of {arch.num_attention_heads} attention heads",
+            "model.arch.num_kv_heads",
+            arch.num_kv_heads,
+            f"a divisor of {arch.num_attention_heads} attention heads",
             "each key/value head serves the same number of query heads",
             f"model.arch.num_kv_heads={arch.num_attention_heads}",
         )

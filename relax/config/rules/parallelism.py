@@ -19,8 +19,11 @@ def degrees(config: RunConfig) -> Iterator[Finding]:
         yield from at_least(f"parallelism.{name}", value, 1, "a degree of parallelism counts ranks")
     if config.parallelism.timeout_seconds <= 0:
         yield Finding(
-            "parallelism.timeout_seconds", config.parallelism.timeout_seconds, "above 0",
-            "a collective must have time to finish", "parallelism.timeout_seconds=600",
+            "parallelism.timeout_seconds",
+            config.parallelism.timeout_seconds,
+            "above 0",
+            "a collective must have time to finish",
+            "parallelism.timeout_seconds=600",
         )
 
 
@@ -35,8 +38,11 @@ def tensor_divides(config: RunConfig) -> Iterator[Finding]:
     bad = [f"{name}={size}" for name, size in sizes.items() if size % tensor]
     if bad:
         yield Finding(
-            "parallelism.tensor", tensor, f"a divisor of {', '.join(bad)} ({divisors(math.gcd(*sizes.values()))})",
-            "each rank holds an equal share", "parallelism.tensor=1",
+            "parallelism.tensor",
+            tensor,
+            f"a divisor of {', '.join(bad)} ({divisors(math.gcd(*sizes.values()))})",
+            "each rank holds an equal share",
+            "parallelism.tensor=1",
         )
 
 
@@ -45,8 +51,11 @@ def sequence_parallel(config: RunConfig) -> Iterator[Finding]:
     """Sequence parallelism shards over the tensor-parallel ranks, so there must be several."""
     if config.parallelism.sequence_parallel and config.parallelism.tensor == 1:
         yield Finding(
-            "parallelism.sequence_parallel", "true", "false with parallelism.tensor=1",
-            "it shards over the tensor-parallel ranks", "parallelism.sequence_parallel=false",
+            "parallelism.sequence_parallel",
+            "true",
+            "false with parallelism.tensor=1",
+            "it shards over the tensor-parallel ranks",
+            "parallelism.sequence_parallel=false",
         )
 
 
@@ -56,9 +65,11 @@ def world(config: RunConfig) -> Iterator[Finding]:
     gpus, ranks = config.launcher.num_gpus * config.launcher.num_nodes, world_size(config)
     if gpus > 0 and ranks > gpus:
         yield Finding(
-            "parallelism.data", config.parallelism.data,
+            "parallelism.data",
+            config.parallelism.data,
             f"ranks within {gpus} GPUs (tensor × pipeline × context × data is {ranks})",
-            "each trainer rank has a GPU of its own", "parallelism.data=null, or a larger launcher.num_gpus",
+            "each trainer rank has a GPU of its own",
+            "parallelism.data=null, or a larger launcher.num_gpus",
         )
     yield from at_least("launcher.num_nodes", config.launcher.num_nodes, 1, "a run needs a machine")
     yield from at_least("launcher.num_gpus", config.launcher.num_gpus, 0, "it counts GPUs a node; 0 runs on CPUs")
@@ -71,6 +82,9 @@ def gpus_exist(config: RunConfig) -> Iterator[Finding]:
     wanted, present = config.launcher.num_gpus, local_gpu_count()
     if config.launcher.kind is LauncherKind.local and wanted > present:
         yield Finding(
-            "launcher.num_gpus", wanted, f"at most the {present} GPUs of this machine",
-            "launcher=local starts every process here", f"launcher.num_gpus={present}",
+            "launcher.num_gpus",
+            wanted,
+            f"at most the {present} GPUs of this machine",
+            "launcher=local starts every process here",
+            f"launcher.num_gpus={present}",
         )

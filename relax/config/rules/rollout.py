@@ -15,7 +15,9 @@ def sampling(config: RunConfig) -> Iterator[Finding]:
     rollout = config.rollout
     if rollout.temperature <= 0:
         yield Finding(
-            "rollout.temperature", rollout.temperature, "above 0",
+            "rollout.temperature",
+            rollout.temperature,
+            "above 0",
             "greedy responses of one prompt are all equal: no group would have an advantage",
             "rollout.temperature=1.0",
         )
@@ -37,7 +39,9 @@ def truncated_sampling(config: RunConfig) -> Iterator[Finding]:
         if off:
             neutral = "1.0" if path == "rollout.top_p" else "-1"
             yield Finding(
-                path, value, f"{neutral} for training",
+                path,
+                value,
+                f"{neutral} for training",
                 "log-probs are of the full distribution, tokens are drawn from a cut one: the ratios are biased",
                 f"{path}={neutral}",
             )
@@ -73,12 +77,17 @@ def eval_sets(config: RunConfig) -> Iterator[Finding]:
         longest = (item.data.max_prompt_len or 0) + (response or 0)
         if arch is not None and response is not None and longest > arch.max_position_embeddings:
             yield Finding(
-                f"{prefix}.max_response_len", response, f"prompt + response within {arch.max_position_embeddings}",
+                f"{prefix}.max_response_len",
+                response,
+                f"prompt + response within {arch.max_position_embeddings}",
                 "the model accepts no longer sequence",
                 f"{prefix}.max_response_len={max(1, arch.max_position_embeddings - (item.data.max_prompt_len or 0))}",
             )
         if item.temperature == 0 and item.n_samples_per_prompt > 1:
             yield Finding(
-                f"{prefix}.n_samples_per_prompt", item.n_samples_per_prompt, "1 with temperature 0",
-                "greedy responses of one prompt are all equal", f"{prefix}.n_samples_per_prompt=1",
+                f"{prefix}.n_samples_per_prompt",
+                item.n_samples_per_prompt,
+                "1 with temperature 0",
+                "greedy responses of one prompt are all equal",
+                f"{prefix}.n_samples_per_prompt=1",
             )

@@ -22,13 +22,14 @@ def optimizer(config: RunConfig) -> Iterator[Finding]:
     for name in ("adam_beta1", "adam_beta2"):
         if not 0 <= vars(train)[name] < 1:
             yield Finding(
-                f"train.{name}", vars(train)[name], "in [0, 1)", "it is the decay of a moving average",
+                f"train.{name}",
+                vars(train)[name],
+                "in [0, 1)",
+                "it is the decay of a moving average",
                 f"train.{name}=0.9",
             )
     if train.adam_eps <= 0:
-        yield Finding(
-            "train.adam_eps", train.adam_eps, "above 0", "it keeps the update finite", "train.adam_eps=1e-8"
-        )
+        yield Finding("train.adam_eps", train.adam_eps, "above 0", "it keeps the update finite", "train.adam_eps=1e-8")
     yield from at_least("train.weight_decay", train.weight_decay, 0, "a negative decay makes weights grow")
     yield from at_least("train.clip_grad", train.clip_grad, 0, "0 is no clipping")
 
@@ -40,19 +41,27 @@ def lr_schedule(config: RunConfig) -> Iterator[Finding]:
     yield from at_least("train.lr_schedule.warmup_steps", schedule.warmup_steps, 0, "it counts optimizer steps")
     if schedule.decay_steps is not None and schedule.decay_steps <= max(0, schedule.warmup_steps):
         yield Finding(
-            "train.lr_schedule.decay_steps", schedule.decay_steps,
-            f"above warmup_steps={schedule.warmup_steps} (or null)", "the decay starts after the warm-up",
+            "train.lr_schedule.decay_steps",
+            schedule.decay_steps,
+            f"above warmup_steps={schedule.warmup_steps} (or null)",
+            "the decay starts after the warm-up",
             "train.lr_schedule.decay_steps=null",
         )
     if config.train.lr > 0 and not 0 <= schedule.min_lr <= config.train.lr:
         yield Finding(
-            "train.lr_schedule.min_lr", schedule.min_lr, f"in [0, train.lr={config.train.lr}]",
-            "it is the floor of the decay", "train.lr_schedule.min_lr=0",
+            "train.lr_schedule.min_lr",
+            schedule.min_lr,
+            f"in [0, train.lr={config.train.lr}]",
+            "it is the floor of the decay",
+            "train.lr_schedule.min_lr=0",
         )
     if schedule.kind is LrScheduleKind.constant and schedule.decay_steps is not None:
         yield Finding(
-            "train.lr_schedule.decay_steps", schedule.decay_steps, "null with kind=constant",
-            "a constant rate has no decay", "train.lr_schedule.decay_steps=null",
+            "train.lr_schedule.decay_steps",
+            schedule.decay_steps,
+            "null with kind=constant",
+            "a constant rate has no decay",
+            "train.lr_schedule.decay_steps=null",
         )
 
 
@@ -63,6 +72,9 @@ def output_dir(config: RunConfig) -> Iterator[Finding]:
     existing = next(p for p in (path, *path.parents) if p.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         yield Finding(
-            "paths.output_dir", config.paths.output_dir, "a folder that can be written",
-            f"{existing} cannot be written by this user", "paths.output_dir=outputs",
+            "paths.output_dir",
+            config.paths.output_dir,
+            "a folder that can be written",
+            f"{existing} cannot be written by this user",
+            "paths.output_dir=outputs",
         )

@@ -94,5 +94,3 @@ class PathsConfig:
     """Folder of datasets."""
     output_dir: str = "outputs"
     """Folder of run directories."""
-
-

@@ -28,18 +28,21 @@ def test_jsonl_rows_in_order_with_labels_and_metadata(write_rows: Callable[..., 
     assert (report.num_read, report.num_bad) == (2, 0)
 
 
-@pytest.mark.parametrize(("row", "said"), [
-    ('{"prompt": "x", ', "line 2: not JSON"),
-    ("[1]", "line 2: the row is list"),
-    ({"promt": "x", "label": "1"}, r"line 2: no column 'prompt' \(data.prompt_key\); did you mean 'promt'"),
-    ({"prompt": "x"}, r"line 2: no column 'label' \(data.label_key\)"),
-    ({"prompt": 5, "label": "1"}, "line 2: column 'prompt' holds 5"),
-    ({"prompt": "  ", "label": "1"}, "line 2: column 'prompt' is blank"),
-    ({"prompt": [], "label": "1"}, "line 2: column 'prompt' holds"),
-    ({"prompt": [{"role": "user"}], "label": "1"}, "line 2: column 'prompt' holds"),
-    ({"prompt": "x", "label": None}, "line 2: column 'label' holds None"),
-    ({"prompt": "x", "label": True}, "line 2: column 'label' holds True"),
-])
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"prompt": "x", ', "line 2: not JSON"),
+        ("[1]", "line 2: the row is list"),
+        ({"promt": "x", "label": "1"}, r"line 2: no column 'prompt' \(data.prompt_key\); did you mean 'promt'"),
+        ({"prompt": "x"}, r"line 2: no column 'label' \(data.label_key\)"),
+        ({"prompt": 5, "label": "1"}, "line 2: column 'prompt' holds 5"),
+        ({"prompt": "  ", "label": "1"}, "line 2: column 'prompt' is blank"),
+        ({"prompt": [], "label": "1"}, "line 2: column 'prompt' holds"),
+        ({"prompt": [{"role": "user"}], "label": "1"}, "line 2: column 'prompt' holds"),
+        ({"prompt": "x", "label": None}, "line 2: column 'label' holds None"),
+        ({"prompt": "x", "label": True}, "line 2: column 'label' holds True"),
+    ],
+)
 def test_malformed_row_names_file_and_line_or_is_counted(row: Any, said: str, write_rows: Callable[..., str]) -> None:
     path = write_rows(GOOD, row, GOOD)
     with pytest.raises(DataError, match=said) as caught:
@@ -58,11 +61,14 @@ def test_label_pattern_takes_the_first_group_or_names_the_line(write_rows: Calla
         load_rows(config(path, label_pattern="#### (.+)$"))
 
 
-@pytest.mark.parametrize(("fields", "said"), [
-    ({"label_pattern": "("}, "not a regular expression"),
-    ({"label_pattern": "x"}, "has no group"),
-    ({"label_pattern": "(x)", "label_key": None}, r"needs data\.label_key"),
-])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"label_pattern": "("}, "not a regular expression"),
+        ({"label_pattern": "x"}, "has no group"),
+        ({"label_pattern": "(x)", "label_key": None}, r"needs data\.label_key"),
+    ],
+)
 def test_bad_label_pattern_is_refused(fields: dict, said: str, write_rows: Callable[..., str]) -> None:
     with pytest.raises(DataError, match=said):
         load_rows(config(write_rows(GOOD), **fields))
@@ -98,14 +104,17 @@ def test_parquet_rows_and_their_numbers(tmp_path: Path) -> None:
         load_rows(config(str(path)))
 
 
-@pytest.mark.parametrize(("name", "content", "said"), [
-    (None, None, r"needs data\.path"),
-    ("absent.jsonl", None, r"data\.path='.*absent\.jsonl' is not a file"),
-    ("rows.csv", b"a", "ends in '.csv'"),
-    ("empty.jsonl", b"", "is empty"),
-    ("blank.jsonl", b"\n\n", "holds no rows"),
-    ("latin.jsonl", b"\xff\xfe", "not UTF-8"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (None, None, r"needs data\.path"),
+        ("absent.jsonl", None, r"data\.path='.*absent\.jsonl' is not a file"),
+        ("rows.csv", b"a", "ends in '.csv'"),
+        ("empty.jsonl", b"", "is empty"),
+        ("blank.jsonl", b"\n\n", "holds no rows"),
+        ("latin.jsonl", b"\xff\xfe", "not UTF-8"),
+    ],
+)
 def test_unusable_file_is_a_clear_error(name: str | None, content: bytes | None, said: str, tmp_path: Path) -> None:
     if name is not None and content is not None:
         (tmp_path / name).write_bytes(content)
@@ -116,8 +125,6 @@ def test_unusable_file_is_a_clear_error(name: str | None, content: bytes | None,
 @pytest.mark.real_data
 @pytest.mark.skipif(not GSM8K.is_file(), reason="shared/data/gsm8k is absent")
 def test_gsm8k_needs_no_preparation() -> None:
-    rows, report = load_rows(
-        config(str(GSM8K), prompt_key="question", label_key="answer", label_pattern="#### (.+)$")
-    )
+    rows, report = load_rows(config(str(GSM8K), prompt_key="question", label_key="answer", label_pattern="#### (.+)$"))
     assert (len(rows), report.num_bad) == (7473, 0)
     assert rows[0].label == "72"

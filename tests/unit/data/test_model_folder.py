@@ -84,12 +84,15 @@ def test_pretrained_returns_the_source_or_says_what_is_missing(tmp_path: Path) -
         materialize_model(dataclasses.replace(config, source="/nowhere"), seed=0, folder=tmp_path / "unused")
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"charset": None}, r"needs model\.charset"),
-    ({"arch": None}, r"needs model\.arch"),
-    ({"charset": "".join(map(chr, range(200, 240)))}, r"vocab_size=32"),
-    ({"init": ModelInit.pretrained}, r"needs model\.source"),
-])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"charset": None}, r"needs model\.charset"),
+        ({"arch": None}, r"needs model\.arch"),
+        ({"charset": "".join(map(chr, range(200, 240)))}, r"vocab_size=32"),
+        ({"init": ModelInit.pretrained}, r"needs model\.source"),
+    ],
+)
 def test_incomplete_model_config_is_refused(change: dict, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said):
         materialize_model(dataclasses.replace(TINY, **change), seed=0, folder=tmp_path / "m")

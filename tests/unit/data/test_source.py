@@ -117,6 +117,4 @@ def test_rendering_that_cannot_work_is_refused() -> None:
     with pytest.raises(DataError, match="without a message of role 'user'"):
         chat().apply_templates([{"role": "system", "content": "x"}])
     with pytest.raises(DataError, match="system message already"):
-        chat(system_prompt="s").apply_templates(
-            [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
-        )
+        chat(system_prompt="s").apply_templates([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}])

@@ -27,14 +27,17 @@ def test_seeds_give_different_rows() -> None:
     assert len({row.label for row in a}) > 45
 
 
-@pytest.mark.parametrize(("task", "arguments", "size", "said"), [
-    ("revrese", {}, 1, "did you mean 'reverse'"),
-    (None, {}, 1, r"data\.task=None"),
-    ("reverse", {"lenght": 3}, 1, r"data\.task_args\.lenght .*did you mean 'length'"),
-    ("reverse", {"length": 0}, 1, "length=0"),
-    ("reverse", {"length": "4"}, 1, "length='4'"),
-    ("reverse", {}, 0, r"data\.size=0"),
-])
+@pytest.mark.parametrize(
+    ("task", "arguments", "size", "said"),
+    [
+        ("revrese", {}, 1, "did you mean 'reverse'"),
+        (None, {}, 1, r"data\.task=None"),
+        ("reverse", {"lenght": 3}, 1, r"data\.task_args\.lenght .*did you mean 'length'"),
+        ("reverse", {"length": 0}, 1, "length=0"),
+        ("reverse", {"length": "4"}, 1, "length='4'"),
+        ("reverse", {}, 0, r"data\.size=0"),
+    ],
+)
 def test_bad_task_is_refused(task: Any, arguments: dict, size: int, said: str) -> None:
     with pytest.raises(DataError, match=said):
         task_rows(task, size=size, seed=0, task_args=arguments)
