@@ -6,13 +6,16 @@ give the global batch's loss and metrics (see `reductions`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 
 from relax.algorithms.importance import importance_weights, segment_mean
 from relax.algorithms.kl import LOG_RATIO_BOUND, kl_estimate
 from relax.config.schema import AlgorithmConfig, ImportanceKind, LossConfig, LossKind
+
+_INDEX_FIELDS = ("weights", "sample_index")
+"""Fields of `PolicyTokens` that hold no value of a token."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,19 @@ class PolicyTokens:
 def weighted_sum(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Σ w · v; masked tokens (w = 0) contribute exactly 0 whatever their value."""
     return (torch.where(weights > 0, values, 0.0) * weights).sum()
+
+
+def without_masked(tokens: PolicyTokens) -> PolicyTokens:
+    """The tokens with every value at a masked position (weight 0) replaced by 0.
+
+    A token that the model did not write may carry anything (an engine gives NaN or −inf there). Masking a term's
+    value alone is not enough: its backward multiplies the zero gradient by the odd value, and 0 · inf is NaN.
+    """
+    mask = tokens.weights > 0
+    values = {item.name: vars(tokens)[item.name] for item in fields(tokens) if item.name not in _INDEX_FIELDS}
+    return replace(
+        tokens, **{name: torch.where(mask, value, 0.0) for name, value in values.items() if value is not None}
+    )
 
 
 def surrogate(
@@ -87,11 +103,13 @@ def policy_loss(tokens: PolicyTokens, config: AlgorithmConfig) -> tuple[torch.Te
     Raises:
         ValueError: a term needs log-probs that the batch does not carry.
     """
+    tokens = without_masked(tokens)
     weights, mask = tokens.weights, tokens.weights > 0
-    log_ratio = torch.where(mask, tokens.log_probs - tokens.old_log_probs, 0.0)
+    log_ratio = tokens.log_probs - tokens.old_log_probs
+    token_ratio = ratio = log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     if config.loss.kind is LossKind.gspo:
-        log_ratio = segment_mean(log_ratio, mask, tokens.sample_index)
-    ratio = log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+        sequence_log_ratio = segment_mean(log_ratio, mask, tokens.sample_index)
+        ratio = sequence_log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     per_token, was_clipped = surrogate(ratio, tokens.log_probs, tokens.advantages, config.loss)
 
     metrics: dict[str, torch.Tensor] = {}
@@ -107,14 +125,16 @@ def policy_loss(tokens: PolicyTokens, config: AlgorithmConfig) -> tuple[torch.Te
     loss = pg_loss
     if config.kl.loss_coef != 0:
         ref_log_probs = _required(tokens.ref_log_probs, "ref_log_probs", "algorithm.kl.loss_coef")
-        kl = weighted_sum(kl_estimate(tokens.log_probs, ref_log_probs, config.kl.kind, ratio=ratio), weights)
+        # the estimator is a token's, under GSPO too
+        per_token_kl = kl_estimate(tokens.log_probs, ref_log_probs, config.kl.kind, ratio=token_ratio)
+        kl = weighted_sum(per_token_kl, weights)
         loss = loss + config.kl.loss_coef * kl
         metrics["kl_loss"] = kl
+    if config.loss.entropy_coef != 0:
+        entropy = weighted_sum(_required(tokens.entropy, "entropy", "algorithm.loss.entropy_coef"), weights)
+        loss = loss - config.loss.entropy_coef * entropy
     if tokens.entropy is not None:
-        entropy = weighted_sum(tokens.entropy, weights)
-        metrics["entropy"] = entropy
-        if config.loss.entropy_coef != 0:
-            loss = loss - config.loss.entropy_coef * entropy
+        metrics["entropy"] = weighted_sum(tokens.entropy, weights)
     metrics |= {
         "loss": loss,
         "pg_loss": pg_loss,

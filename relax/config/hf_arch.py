@@ -12,6 +12,14 @@ DEFAULT_ROPE_THETA = 10_000.0
 SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 """Scalings whose frequencies do not depend on the sequence's length."""
 
+_REQUIRED = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
 _ARCHITECTURES = {
     ModelFamily.qwen3: "Qwen3ForCausalLM",
     ModelFamily.qwen2: "Qwen2ForCausalLM",
@@ -50,12 +58,20 @@ def arch_from_hf_config(config: dict[str, Any]) -> ArchConfig:
         raise ValueError("mlp_bias=true is not supported")
     if config.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act={config['hidden_act']!r}: only silu is supported")
+    if config.get("quantization_config"):
+        raise ValueError("quantization_config is set: quantized weights are not supported")
+    missing = [name for name in _REQUIRED if config.get(name) is None]
+    if missing:
+        raise ValueError(f"config.json of model_type={model_type!r} has no {', '.join(missing)}")
     # transformers 5 keeps base and scaling together; before it they were two keys
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     theta = float(rope.pop("rope_theta", config.get("rope_theta", DEFAULT_ROPE_THETA)))
     rope_type = rope.pop("rope_type", rope.pop("type", "default"))
     if rope_type not in SUPPORTED_ROPE_TYPES:
         raise ValueError(f"rope_type={rope_type!r} is not one of {', '.join(SUPPORTED_ROPE_TYPES)}")
+    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    if partial not in (None, 1):
+        raise ValueError(f"partial_rotary_factor={partial}: only whole heads are rotated")
     heads = int(config["num_attention_heads"])
     hidden = int(config["hidden_size"])
     return ArchConfig(

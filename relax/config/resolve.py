@@ -49,15 +49,10 @@ def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
         put(parallelism, "parallelism", "data", data, because)
     samples = rollout.batch_size * rollout.n_samples_per_prompt
     steps = train.num_steps_per_rollout
-    if train.global_batch_size is None and samples > 0:
-        divisor = steps if steps is not None and steps > 0 and samples % steps == 0 else 1
-        put(
-            train,
-            "train",
-            "global_batch_size",
-            samples // divisor,
-            f"{rollout.batch_size} prompts × {rollout.n_samples_per_prompt} samples ÷ {divisor} steps a rollout",
-        )
+    divisor = 1 if steps is None else steps
+    if train.global_batch_size is None and samples > 0 and divisor > 0 and samples % divisor == 0:
+        because = f"{rollout.batch_size} prompts × {rollout.n_samples_per_prompt} samples ÷ {divisor} steps a rollout"
+        put(train, "train", "global_batch_size", samples // divisor, because)
     size = train.global_batch_size
     if steps is None and size is not None and size > 0 and samples % size == 0:
         put(train, "train", "num_steps_per_rollout", samples // size, f"{samples} samples a rollout ÷ {size} a step")

@@ -40,7 +40,9 @@ def plan_micro_batches(lengths: IntArray, *, dp_size: int, max_tokens: int) -> l
     shares = _deal(lengths, dp_size)
     # the smallest share bounds the count: beyond it a rank would have an empty micro-batch
     limit = min(len(share) for share in shares)
-    count = max(1, max(-(-int(lengths[share].sum()) // max_tokens) for share in shares))
+    # an oversize sample fills one micro-batch, not as many as its tokens would
+    filling = np.minimum(lengths, max_tokens)
+    count = max(1, max(-(-int(filling[share].sum()) // max_tokens) for share in shares))
     for attempt in range(min(count, limit), limit + 1):
         plans = [_partition(lengths, share, attempt) for share in shares]
         if all(_fits(lengths, rows, max_tokens) for plan in plans for rows in plan):
@@ -121,9 +123,15 @@ def pack(
         pad_multiple: T is padded up to a multiple of this with one extra sequence of zeros (sequence parallelism
             needs the tensor-parallel degree).
         device: where the tensors go.
+
+    Raises:
+        ValueError: a sample has no prompt token, so that nothing predicts its first response token.
     """
     wanted = np.asarray(rows, np.int64)
     part = batch.select(wanted)
+    if (part.lengths <= part.response_lengths).any():
+        row = int(wanted[np.argmax(part.lengths <= part.response_lengths)])
+        raise ValueError(f"sample {int(batch.sample_ids[row])} has no prompt token: nothing predicts its response")
     part_weights = _select_response(batch, wanted, weights)
     num_tokens = int(part.lengths.sum())
     padding = -num_tokens % pad_multiple

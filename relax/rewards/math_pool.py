@@ -59,7 +59,7 @@ class _Worker:
             self._ready = True
         if self._process.stdin is None:
             raise MathWorkerError("the math worker has no stdin")
-        self._process.stdin.write(json.dumps([label, response]).encode() + b"\n")
+        self._process.stdin.write(json.dumps([label, response, timeout_seconds]).encode() + b"\n")
         self._process.stdin.flush()
         verdict: bool | None = json.loads(self._line(timeout_seconds))
         return verdict

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
+import signal
 import sys
 
+ORPHAN_GRACE_SECONDS = 5
+"""Time that the pool has to stop a late worker before it stops itself."""
 _PLAIN_NUMBER = re.compile(r"\s*[-+]?\$?\s*[-+]?[\d,]*\.?\d+\s*")
 
 
@@ -36,8 +40,13 @@ def main() -> None:
     grade("1", "1")  # import and build the grammars before saying ready
     print("ready", flush=True)
     for line in sys.stdin:
-        label, response = json.loads(line)
-        print(json.dumps(grade(label, response)), flush=True)
+        label, response, timeout_seconds = json.loads(line)
+        # The pool kills a worker that is late. Should the pool itself be gone, the default action of SIGALRM ends this
+        # process even inside C code, so that no orphan computes for ever.
+        signal.alarm(math.ceil(timeout_seconds) + ORPHAN_GRACE_SECONDS)
+        verdict = grade(label, response)
+        signal.alarm(0)
+        print(json.dumps(verdict), flush=True)
 
 
 if __name__ == "__main__":

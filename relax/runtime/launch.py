@@ -64,7 +64,7 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     _introduce(tracker, config, directory, all_changes, source)
     outcome, run = "failed", None
     try:
-        with _terminate_as_interrupt(), ray_session(config) as (plan, placement):
+        with ray_session(config) as (plan, placement), _terminate_as_interrupt():
             run = Run(
                 config=config,
                 arch=arch_from_hf_config(json.loads((model_dir / "config.json").read_text(encoding="utf-8"))),
@@ -148,7 +148,7 @@ def _finish(
 
 
 class _terminate_as_interrupt:
-    """SIGTERM ends the run as Ctrl-C does, so that nothing is left behind."""
+    """SIGTERM ends the run as Ctrl-C does, so that nothing is left behind. Entered after Ray, which sets a handler too."""
 
     def __enter__(self) -> None:
         self._previous: Any = None

@@ -16,10 +16,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from relax.config.schema import ArchConfig
+from relax.data.model_folder import MARKER
 from relax.data.weights import WeightBucket
 from relax.training.bridge_layout import ParameterMap, from_shards, parameter_maps, to_shard
 
 INDEX_FILE = "model.safetensors.index.json"
+NOT_COPIED = (INDEX_FILE, MARKER)
+"""Files of the source folder that would be untrue beside other weights."""
 MAX_FILE_BYTES = 4 * 2**30
 """Size at which a saved model is split into several files."""
 
@@ -155,7 +158,7 @@ class _FolderWriter:
             index = {"metadata": {"total_size": self._total_bytes}, "weight_map": self._index}
             (self._partial / INDEX_FILE).write_text(json.dumps(index, indent=1), encoding="utf-8")
         for path in self._source.iterdir():
-            if path.is_file() and path.suffix in (".json", ".txt", ".jinja", ".model") and path.name != INDEX_FILE:
+            if path.is_file() and path.suffix in (".json", ".txt", ".jinja", ".model") and path.name not in NOT_COPIED:
                 shutil.copyfile(path, self._partial / path.name)
         if self._folder.exists():
             shutil.rmtree(self._folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from relax.data.batch import FloatArray, IntArray, TrainBatch
 from relax.data.micro_batches import PackedMicroBatch, RankPlan, pack, plan_micro_batches
 from relax.data.weights import WeightBucket
 from relax.training.cpu_compat import install_cpu_compat
+
+logger = logging.getLogger(__name__)
 
 Policy = Literal["actor", "reference"]
 CHECKPOINT_FORMAT = 1
@@ -165,7 +168,8 @@ class TrainWorker:
         """One optimizer step on one global batch; None on ranks that hold a copy of another's share.
 
         Raises:
-            ValueError: advantages or old log-probs are missing (never taken as zero), or the loss is not finite.
+            ValueError: advantages or old log-probs are missing (never taken as zero), or the loss or the gradient
+                norm is not finite.
         """
         from relax.training.forward import train_micro_batches
 
@@ -174,6 +178,8 @@ class TrainWorker:
             raise ValueError(f"the batch carries no {missing}: the policy loss needs them")
         algorithm = self._config.algorithm
         weights = reduction_weights(batch.loss_mask, batch.response_lengths, algorithm.loss.reduction)
+        if not weights.any() and self._rank == 0:
+            logger.warning("no token of the batch's %d samples is valid: loss and gradient are 0", batch.num_samples)
         packs = self._pack(batch, self._plan(batch, self._config.train.max_tokens_per_gpu), weights)
 
         def loss(micro_batch: PackedMicroBatch, log_probs: torch.Tensor, entropy: torch.Tensor | None) -> Any:
@@ -212,7 +218,7 @@ class TrainWorker:
         return self._bridge.export_buckets(bucket_bytes)
 
     def export_gradients(self) -> dict[str, torch.Tensor]:
-        """Gradients of the last step before clipping, under Hugging Face names."""
+        """Gradients of the last step as the optimizer took them (clipped in place), under Hugging Face names."""
         return self._bridge.export_gradients()
 
     def save_hf(self, folder: Path) -> None:
@@ -248,6 +254,8 @@ class TrainWorker:
         if state["format"] != CHECKPOINT_FORMAT:
             raise ValueError(f"{path} has format {state['format']}, this version reads {CHECKPOINT_FORMAT}")
         self._load_parameters(state["model"])
+        # afresh: Megatron's schedule adds the loaded steps to those it has taken
+        self._start_policy_phase()
         with torch.no_grad():
             self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
@@ -290,13 +298,19 @@ class TrainWorker:
             raise ValueError(f"the loss of this rank's samples (rows {rows[:8]} …) is {values['loss']}")
         lr = float(self._optimizer.param_groups[0]["lr"])
         _, grad_norm, _ = self._optimizer.step()
+        norm = float(grad_norm) if grad_norm is not None else float("nan")
+        if not np.isfinite(norm):
+            raise ValueError(
+                f"the gradient norm is {norm} after a finite loss of {values['loss']}: the weights of this step are "
+                "lost, go on from the last checkpoint"
+            )
         if schedule:
             self._schedule.step(increment=1)
         if parallel_state.get_tensor_model_parallel_rank() != 0:
             return None
         return StepResult(
             metrics=values,
-            grad_norm=float(grad_norm) if grad_norm is not None else float("nan"),
+            grad_norm=norm,
             lr=lr,
             num_micro_batches=len(packs),
             num_tokens=sum(micro_batch.num_tokens for micro_batch in packs),

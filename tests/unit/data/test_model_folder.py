@@ -75,7 +75,7 @@ def test_pretrained_returns_the_source_or_says_what_is_missing(tmp_path: Path) -
     config = ModelConfig(init=ModelInit.pretrained, source=str(source))
     assert materialize_model(config, seed=0, folder=tmp_path / "unused") == source
     (source / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="no \\*.safetensors"):
+    with pytest.raises(DataError, match=r"no \*\.safetensors"):
         materialize_model(config, seed=0, folder=tmp_path / "unused")
     (source / "config.json").unlink()
     with pytest.raises(DataError, match=r"no config\.json"):

@@ -71,8 +71,8 @@ def test_long_and_bad_prompts_are_counted(write_rows: Callable[..., str]) -> Non
     report = PromptSource(config, TOKENIZER, seed=0).report
     assert (report.num_read, report.num_bad, report.num_too_long, report.num_kept) == (5, 1, 2, 2)
     assert report.max_prompt_tokens == 4
+    config.max_prompt_len = 1
     with pytest.raises(DataError, match=r"no prompt is left.*4 too long \(the shortest has 2 tokens"):
-        config.max_prompt_len = 1
         PromptSource(config, TOKENIZER, seed=0)
 
 
@@ -112,7 +112,7 @@ def test_rendering_that_cannot_work_is_refused() -> None:
         PromptRenderer(DataConfig(chat_template=True), TOKENIZER)
     with pytest.raises(DataError, match=r"lacks '\{prompt\}'"):
         PromptRenderer(DataConfig(prompt_template="x"), TOKENIZER)
-    with pytest.raises(DataError, match="set data.chat_template=true"):
+    with pytest.raises(DataError, match=r"set data\.chat_template=true"):
         PromptRenderer(DataConfig(), CHAT).apply_templates([{"role": "user", "content": "x"}])
     with pytest.raises(DataError, match="without a message of role 'user'"):
         chat().apply_templates([{"role": "system", "content": "x"}])

@@ -65,7 +65,7 @@ def test_reasoning_gym_rows_keep_their_entry() -> None:
     with pytest.raises(DataError, match="did you mean 'chain_sum'"):
         reasoning_gym_rows("chain_sums", size=3, seed=7, task_args={})
     for bad in ({"foo": 1}, {"min_terms": -1}):
-        with pytest.raises(DataError, match="refuses data.task_args"):
+        with pytest.raises(DataError, match=r"refuses data\.task_args"):
             reasoning_gym_rows("chain_sum", size=3, seed=7, task_args=bad)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -150,14 +153,13 @@ def test_math_verdicts_and_pool_reuse() -> None:
         many = [sample(rf"so \boxed{{{i}}}", str(i), index=i) for i in range(64)]
         assert scorer.score(many).mean_reward == 1.0
         assert scorer.score(many).seconds < 1.5  # about 1 ms an item once the worker is up
-        with pytest.raises(RewardError, match=r"sample 9: label 'none at all…' is no expression"):
-            scorer.score([sample("4", "none at all…", index=9)])
+        with pytest.raises(RewardError, match=r"sample 9: label ' ' is no expression"):
+            scorer.score([sample("4", " ", index=9)])
 
 
-def test_math_hang_is_killed_counted_and_does_not_block_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 9^9^9^9 would be evaluated for hours
-    monstrous = r"\boxed{9^{9^{9^{9}}}}"
-    samples = [sample("42", index=0), sample(monstrous, r"9^{9^{9^{9}}} + 1", index=1), sample("42", index=2)]
+def test_math_hang_is_killed_counted_and_does_not_block_the_others() -> None:
+    # SymPy evaluates this factorial of 756 million digits, in C: no thread, nor a signal, could stop it
+    samples = [sample("42", index=0), sample(r"\boxed{(10^8)!}", index=1), sample("42", index=2)]
     with RewardScorer(RewardConfig(kind=RewardKind.math, timeout_seconds=1.0)) as scorer:
         start = time.monotonic()
         report = scorer.score(samples)
@@ -220,10 +222,11 @@ def test_module_that_fails_to_import_names_the_option(tmp_path: Path, monkeypatc
     sys.modules.pop("broken_reward", None)
 
 
-def test_custom_reward_that_raises_fails_with_the_sample() -> None:
-    with pytest.raises(RewardError, match="raised KeyError on sample 11") as caught:
-        score_samples([sample("x", index=11)], custom("raises"))
-    assert isinstance(caught.value.__cause__, KeyError)
+@pytest.mark.parametrize(("name", "kind"), [("raises", KeyError), ("exits", SystemExit)])
+def test_custom_reward_that_raises_fails_with_the_sample(name: str, kind: type[BaseException]) -> None:
+    with pytest.raises(RewardError, match=f"raised {kind.__name__} on sample 11") as caught:
+        score_samples([sample("x", index=11)], custom(name))
+    assert isinstance(caught.value.__cause__, kind)
 
 
 @pytest.mark.parametrize("case", ["nan", "none", "text", "inf", "empty"])
@@ -234,13 +237,12 @@ def test_custom_reward_that_returns_no_number_fails_with_the_sample_and_changes_
     assert samples[0].reward is None
 
 
-@pytest.mark.parametrize("name", ["hangs_on_7", "exits"])
-def test_custom_reward_that_hangs_is_given_up_and_counted(name: str) -> None:
-    samples = [sample("x", index=i) for i in ([7] if name == "exits" else range(30))]
+def test_custom_reward_that_hangs_is_given_up_and_counted() -> None:
+    samples = [sample("x", index=i) for i in range(30)]
     start = time.monotonic()
-    report = score_samples(samples, custom(name, timeout_seconds=0.3, num_workers=2))
+    report = score_samples(samples, custom("hangs_on_7", timeout_seconds=0.3, num_workers=2))
     assert time.monotonic() - start < 10
-    assert report.num_timeouts == (1 if name == "exits" else 3)
+    assert report.num_timeouts == 3
     assert all(s.reward == (0.0 if s.index % 10 == 7 else 1.0) for s in samples)
 
 
@@ -248,3 +250,11 @@ def test_custom_rewards_run_at_the_same_time() -> None:
     report = score_samples([sample("x", index=i) for i in range(16)], custom("slow", num_workers=16))
     assert report.mean_reward == 1.0
     assert report.seconds < 0.6
+
+
+def test_math_worker_whose_pool_is_gone_ends_by_itself() -> None:
+    worker = subprocess.Popen([sys.executable, "-m", "relax.rewards.math_worker"], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    output, _ = worker.communicate(json.dumps(["1", r"\boxed{(10^8)!}", 0.5]).encode() + b"\n", timeout=60)
+    assert output == b"ready\n"
+    assert worker.returncode == -signal.SIGALRM

@@ -190,7 +190,7 @@ def test_pause_waits_for_running_generation(
     thread.join()
 
 
-def test_from_folder_stops_at_every_known_eos_and_satisfies_the_protocol(
+def test_from_folder_stops_at_every_known_eos(
     tmp_path: Path, make_requests: Requests
 ) -> None:
     config = ModelConfig(init=ModelInit.random, arch=ArchConfig(), charset="0123456789>")

@@ -1,0 +1,149 @@
+"""Resolution, rules and availability."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from relax.config.check import resolve_and_check
+from relax.config.compose import compose_run
+from relax.config.errors import ConfigError
+from relax.config.resolve import needs_reference, resolve, resolve_length
+from relax.config.rules import RULES, Scope, Severity, check
+
+
+def rules_broken(rule_id: str, *overrides: str) -> set[str]:
+    """Errors of a config; rules on this machine's files and devices count only where the case is about them."""
+    resolved, _ = resolve(compose_run(overrides))
+    scopes = (Scope.static, Scope.host) if RULES[rule_id].scope is Scope.host else (Scope.static,)
+    return {v.rule for v in check(resolved, scopes=scopes) if v.severity is Severity.error}
+
+
+def test_the_default_passes_and_resolving_twice_changes_nothing() -> None:
+    resolved, changes, warnings = resolve_and_check(compose_run())
+    assert not warnings
+    assert {c.path for c in changes} >= {"parallelism.data", "train.global_batch_size"}
+    again, more = resolve(resolved)
+    assert again == resolved
+    assert not more
+
+
+# (overrides that break the rule, the nearest that must pass)
+CASES: dict[str, tuple[list[str], list[str]]] = {
+    "model.origin": (["model.charset=null"], ["model.charset='0123456789>'"]),
+    "model.folder": (["model.source=/nowhere"], ["model.source=null"]),
+    "model.dimensions": (["model.arch.num_kv_heads=3"], ["model.arch.num_kv_heads=4"]),
+    "parallelism.degrees": (["parallelism.tensor=0"], ["parallelism.tensor=1"]),
+    "parallelism.tensor_divides": (["parallelism.tensor=3"], ["parallelism.tensor=2"]),
+    "parallelism.sequence_parallel": (
+        ["parallelism.sequence_parallel=true"],
+        ["parallelism.sequence_parallel=true", "parallelism.tensor=2"],
+    ),
+    "parallelism.world_size": (["launcher.num_gpus=1", "parallelism.data=2"], ["parallelism.data=2"]),
+    "parallelism.gpus_exist": (["launcher.num_gpus=4096", "parallelism.data=1"], ["launcher.num_gpus=0"]),
+    "batch.sizes": (["rollout.batch_size=0"], ["rollout.batch_size=1"]),
+    "batch.length": (["train.num_rollout=null"], ["train.num_rollout=null", "train.num_epoch=1"]),
+    "batch.global_batch": (["train.global_batch_size=100"], ["train.global_batch_size=128"]),
+    "batch.steps_divide": (["train.num_steps_per_rollout=3"], ["train.num_steps_per_rollout=2"]),
+    "batch.context_length": (["rollout.max_response_len=65"], ["rollout.max_response_len=64"]),
+    "algorithm.clip": (["algorithm.loss.dual_clip=1.0"], ["algorithm.loss.dual_clip=1.1"]),
+    "algorithm.kl": (
+        ["algorithm.kl.loss_coef=0.1", "algorithm.kl.kind=k1"],
+        ["algorithm.kl.penalty_coef=0.1", "algorithm.kl.kind=k1"],
+    ),
+    "algorithm.importance": (
+        ["algorithm.importance.kind=tis", "algorithm.old_policy=rollout"],
+        ["algorithm.importance.kind=tis"],
+    ),
+    "rollout.sampling": (["rollout.temperature=0"], ["rollout.temperature=0.1"]),
+    "rollout.timeouts": (["rollout.http_timeout_seconds=0"], ["rollout.http_timeout_seconds=1"]),
+    "eval.sets": (["eval.sets.reverse.temperature=0"], ["eval.sets.reverse.temperature=0.5"]),
+    "data.origin": (["data.kind=file"], ["data.kind=task"]),
+    "data.file": (["data.kind=file", "data.path=/nowhere.jsonl"], ["data.path=/nowhere.jsonl"]),
+    "reward.kind": (["reward.kind=custom"], ["reward.kind=custom", "reward.path=a.b:c"]),
+    "train.optimizer": (["train.lr=0"], ["train.lr=1e-9"]),
+    "train.lr_schedule": (["train.lr_schedule.min_lr=1"], ["train.lr_schedule.min_lr=1e-3"]),
+    "paths.output_dir": (["paths.output_dir=Makefile/outputs"], ["paths.output_dir=outputs"]),
+}
+
+
+@pytest.mark.parametrize("rule_id", sorted(CASES))
+def test_a_rule_rejects_its_case_and_accepts_the_nearest(rule_id: str) -> None:
+    wrong, right = CASES[rule_id]
+    assert rules_broken(rule_id, *wrong) == {rule_id}
+    assert rules_broken(rule_id, *right) == set()
+
+
+def test_every_error_rule_has_a_case() -> None:
+    assert {r.id for r in RULES.values() if r.severity is Severity.error} == set(CASES)
+
+
+@pytest.mark.parametrize("override", ["rollout.top_p=0.9", "rollout.top_k=5", "train.max_tokens_per_gpu=4"])
+def test_a_doubtful_choice_is_a_warning(override: str) -> None:
+    _, _, warnings = resolve_and_check(compose_run([override]))
+    assert [w.severity for w in warnings] == [Severity.warning]
+
+
+def test_all_mistakes_are_reported_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_and_check(compose_run(["rollout.temperature=-1", "train.lr=0", "parallelism.tensor=3"]))
+    text = str(caught.value)
+    assert text.count("error: ") == 3
+    assert text.count("fix: ") == 3
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "+perf=skip_zero_adv",
+        "+perf=reuse_log_probs",
+        "mode=async",
+        "rollout=sglang",
+        "algorithm=sdpo",
+        "teacher=ema",
+        "launcher=slurm",
+        "parallelism.pipeline=2",
+        "algorithm.old_policy=kept",
+    ],
+)
+def test_what_has_not_landed_says_so(override: str) -> None:
+    with pytest.raises(ConfigError, match="not available yet"):
+        resolve_and_check(compose_run([override]))
+
+
+def test_batch_arithmetic() -> None:
+    resolved, _ = resolve(compose_run(["train.num_steps_per_rollout=4"]))
+    assert resolved.train.global_batch_size == 64
+    resolved, _ = resolve(compose_run(["train.global_batch_size=128"]))
+    assert resolved.train.num_steps_per_rollout == 2
+
+
+def test_the_shorter_of_rollouts_and_epochs_wins() -> None:
+    def length(*overrides: str) -> int | None:
+        return resolve_length(compose_run(overrides), num_prompts=320)[0].train.num_rollout
+
+    assert length("train.num_rollout=50") == 50
+    assert length("train.num_rollout=50", "train.num_epoch=1") == 10
+    assert length("train.num_rollout=5", "train.num_epoch=1") == 5
+    assert length("train.num_rollout=null", "train.num_epoch=3") == 30
+
+
+def test_a_reference_is_needed_only_with_a_coefficient() -> None:
+    assert not needs_reference(compose_run())
+    assert needs_reference(compose_run(["algorithm.kl.loss_coef=0.1"]))
+    assert needs_reference(compose_run(["algorithm.kl.penalty_coef=0.1"]))
+
+
+def test_checking_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from relax.config.check import resolve_and_check\n"
+        "from relax.config.compose import compose_run\n"
+        "resolve_and_check(compose_run())\n"
+        "heavy = {'torch', 'ray', 'megatron', 'sglang', 'transformers'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
