@@ -5,6 +5,7 @@ Exit codes: 0 the run ended well, 1 it failed, 2 the config is wrong, 130 it was
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -30,15 +31,31 @@ from relax.data.errors import DataError
 register_schemas()
 
 
+_bad_inputs: list[Exception] = []
+"""Errors of a person's input. They do not travel through Hydra, so that a sweep goes on and no traceback is printed."""
+
+
 @hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")
 def _run(composed: DictConfig) -> float | None:
-    config = to_run_config(composed)
     hydra_config = HydraConfig.get()
     run_dir = Path(hydra_config.runtime.output_dir)
+    try:
+        return _check_and_launch(composed, run_dir, list(hydra_config.overrides.task))
+    except (ConfigError, DataError) as error:
+        _bad_inputs.append(error)
+        with contextlib.suppress(OSError):  # Hydra made the folder; it goes when nothing was written into it
+            run_dir.rmdir()
+        return None
+
+
+def _check_and_launch(composed: DictConfig, run_dir: Path, overrides: list[str]) -> float | None:
+    config = to_run_config(composed)
     resuming = config.resume is not None
     if config.resume is not None:
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()
         run_dir = Path(config.resume).expanduser().absolute()
-        config = resume_run_config(run_dir, list(hydra_config.overrides.task))
+        config = resume_run_config(run_dir, overrides)
     config, changes, warnings = resolve_and_check(config)
     for violation in warnings:
         print(violation, file=sys.stderr)
@@ -52,17 +69,18 @@ def main() -> None:
     """Console entry point."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as exceptions instead of Hydra's own printing
     sys.argv[1:] = open_mappings(sys.argv[1:])
+    _bad_inputs.clear()
     try:
         _run()
-    except (ConfigError, DataError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
     except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {explain_hydra_error(error)}", file=sys.stderr)
-        sys.exit(2)
+        _bad_inputs.append(ConfigError(f"error: {explain_hydra_error(error)}"))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    for bad_input in _bad_inputs:
+        print(bad_input, file=sys.stderr)
+    if _bad_inputs:
+        sys.exit(2)
 
 
 if __name__ == "__main__":

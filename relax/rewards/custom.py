@@ -8,6 +8,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
+from relax.config.errors import ConfigError
 from relax.data.sample import Sample
 from relax.rewards.calls import RewardError
 
@@ -16,24 +17,24 @@ def import_reward(path: str | None) -> Callable[[Sample], Any]:
     """The function that `reward.path` names.
 
     Raises:
-        ValueError: a path of another form, a module that does not import, or a name that is absent or not callable.
+        ConfigError: a path of another form, a module that does not import, or a name that is absent or not callable.
     """
     module_name, _, function_name = (path or "").partition(":")
     if not module_name or not function_name:
-        raise ValueError(f"reward.path={path!r} must be 'package.module:function', for reward.kind=custom")
+        raise ConfigError(f"reward.path={path!r} must be 'package.module:function', for reward.kind=custom")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the module is foreign code: whatever it raises, the option is what to fix
-        raise ValueError(
+        raise ConfigError(
             f"reward.path={path!r}: module {module_name!r} does not import ({type(error).__name__}: {error}); "
             "it must be on PYTHONPATH"
         ) from error
     function = vars(module).get(function_name)
     if function is None:
         names = sorted(n for n, value in vars(module).items() if callable(value) and not n.startswith("_"))
-        raise ValueError(f"reward.path={path!r}: {module_name} has no {function_name!r}; it has {names[:10]}")
+        raise ConfigError(f"reward.path={path!r}: {module_name} has no {function_name!r}; it has {names[:10]}")
     if not callable(function):
-        raise ValueError(f"reward.path={path!r}: {function_name} is {type(function).__name__}, not callable")
+        raise ConfigError(f"reward.path={path!r}: {function_name} is {type(function).__name__}, not callable")
     return function
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from relax.config.errors import ConfigError
 from relax.config.schema.data import RewardConfig
 from relax.config.schema.enums import RewardKind
 from relax.data.sample import Sample, SampleStatus
@@ -57,7 +58,7 @@ class RewardScorer:
     answer in the sum.
 
     Raises (on construction):
-        ValueError: a config that cannot score (bad weights, pattern, time-out, path).
+        ConfigError: a config that cannot score (bad weights, pattern, time-out, path).
     """
 
     def __init__(self, config: RewardConfig) -> None:
@@ -194,17 +195,17 @@ def _mean_parts(samples: Sequence[Sample]) -> dict[str, float]:
 
 def _check(config: RewardConfig) -> None:
     if not (math.isfinite(config.timeout_seconds) and config.timeout_seconds > 0):
-        raise ValueError(f"reward.timeout_seconds={config.timeout_seconds} must be finite and above 0")
+        raise ConfigError(f"reward.timeout_seconds={config.timeout_seconds} must be finite and above 0")
     if config.num_workers < 1:
-        raise ValueError(f"reward.num_workers={config.num_workers} must be at least 1")
+        raise ConfigError(f"reward.num_workers={config.num_workers} must be at least 1")
     for name, weight in (("answer_weight", config.answer_weight), ("format_weight", config.format_weight)):
         if not math.isfinite(weight):
-            raise ValueError(f"reward.{name}={weight} must be a finite number")
+            raise ConfigError(f"reward.{name}={weight} must be a finite number")
     if config.format_pattern is None:
         if config.format_weight != 0:
-            raise ValueError(f"reward.format_weight={config.format_weight} needs reward.format_pattern")
+            raise ConfigError(f"reward.format_weight={config.format_weight} needs reward.format_pattern")
         return
     try:
         re.compile(config.format_pattern)
     except re.error as error:
-        raise ValueError(f"reward.format_pattern={config.format_pattern!r} is no regex: {error}") from error
+        raise ConfigError(f"reward.format_pattern={config.format_pattern!r} is no regex: {error}") from error

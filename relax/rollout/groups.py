@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from relax.data.sample import Sample, SampleStatus
 from relax.data.source import Prompt
 from relax.rollout.protocol import GenerateRequest, GenerateResult, SamplingParams
-from relax.rollout.sampling import mix_seed
+from relax.rollout.sampling import mix_seeds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,9 +45,10 @@ def make_samples(
 
 def build_requests(samples: Sequence[Sample], *, seed: int, sampling: SamplingParams) -> list[GenerateRequest]:
     """One request for each sample, seeded by (run seed, `sample.index`): a repeated or resumed run draws the same."""
+    seeds = mix_seeds(seed, [sample.index for sample in samples])
     return [
-        GenerateRequest(sample.prompt_token_ids, seed=mix_seed(seed, sample.index), sampling=sampling)
-        for sample in samples
+        GenerateRequest(sample.prompt_token_ids, seed=sample_seed, sampling=sampling)
+        for sample, sample_seed in zip(samples, seeds, strict=True)
     ]
 
 

@@ -23,12 +23,10 @@ def splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def mix_seed(*parts: int) -> int:
-    """One 64-bit seed from several integers (run seed, sample index, …); the order of the parts matters."""
-    state = np.zeros(1, np.uint64)
-    for part in parts:
-        state = splitmix64(state ^ np.array([part % _UINT64], np.uint64))
-    return int(state[0])
+def mix_seeds(seed: int, indices: Sequence[int]) -> list[int]:
+    """One 64-bit seed for each index, from the run's seed and the index; the order of the two matters."""
+    start = splitmix64(np.array([seed % _UINT64], np.uint64))
+    return splitmix64(start ^ np.array([index % _UINT64 for index in indices], np.uint64)).tolist()
 
 
 def counter_uniforms(seeds: Sequence[int], num_positions: int) -> npt.NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Any
 import ray
 
 from relax.config.schema import RunConfig
+from relax.data.weights import WeightBucket
 from relax.rollout.embedded import EmbeddedEngine
 from relax.training.worker import TrainWorker
 
@@ -48,3 +49,10 @@ class EngineActor(EmbeddedEngine):
             device=device,
         )
         vars(self).update(vars(engine))
+
+    def publish(self, *buckets: WeightBucket, version: int) -> None:
+        """Take over a whole set of weights: pause, overwrite, go on under `version`."""
+        self.pause()
+        for bucket in buckets:
+            self.update_weights(bucket)
+        self.resume(version=version)

@@ -59,13 +59,8 @@ class EngineGroup:
 
     def publish(self, buckets: Sequence[Any], *, version: int) -> None:
         """Pause every engine, overwrite its weights and let it go on under `version`."""
-        self._all("pause")
-        for bucket in buckets:
-            self._all("update_weights", bucket)
-        self._all("resume", version=version)
-
-    def _all(self, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        refs = [getattr(actor, method).remote(*args, **kwargs) for actor in self._actors]
-        return gather(
-            refs, timeout_seconds=self._config.rollout.http_timeout_seconds, what=f"engine.{method} on all engines"
+        gather(
+            [actor.publish.remote(*buckets, version=version) for actor in self._actors],
+            timeout_seconds=self._config.rollout.http_timeout_seconds,
+            what=f"all engines to take over weight version {version} (rollout.http_timeout_seconds)",
         )

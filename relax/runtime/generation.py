@@ -102,5 +102,5 @@ def sample_row(sample: Sample) -> dict[str, object]:
         "num_prompt_tokens": len(sample.prompt_token_ids),
         "num_response_tokens": len(sample.response_token_ids),
         "weight_version": min(sample.weight_versions),
-        "mean_log_prob": float(np.mean(sample.rollout_log_probs)),
+        "mean_log_prob": sum(sample.rollout_log_probs) / len(sample.rollout_log_probs),
     }

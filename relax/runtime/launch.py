@@ -6,11 +6,13 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from relax.config.arch import effective_arch
+from relax.config.errors import ConfigError
 from relax.config.hf_arch import arch_from_hf_config
 from relax.config.resolve import Change, resolve_length
 from relax.config.schema import RunConfig
@@ -47,6 +49,7 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     eval_sources = {
         name: PromptSource(item.data, tokenizer, seed=config.seed) for name, item in config.eval.sets.items()
     }
+    _check_context(config, source, eval_sources)
     scorer = RewardScorer(config.reward)
     config, length_changes = resolve_length(config, num_prompts=len(source))
     directory = RunDir(run_dir.absolute())
@@ -119,6 +122,25 @@ def _tokenizer(config: RunConfig) -> PreTrainedTokenizerBase:
     return build_char_tokenizer(config.model.charset or "")
 
 
+def _check_context(config: RunConfig, source: PromptSource, eval_sources: Mapping[str, PromptSource]) -> None:
+    """Raise ConfigError when the longest prompt and its response do not fit the model's context."""
+    arch = effective_arch(config.model)
+    if arch is None:
+        return
+    cases = [("rollout", "data", source, config.rollout.max_response_len)]
+    for name, item in config.eval.sets.items():
+        response = item.max_response_len or config.rollout.max_response_len
+        cases.append((f"eval.sets.{name}", f"eval.sets.{name}.data", eval_sources[name], response))
+    for owner, data, prompts, response in cases:
+        longest = prompts.report.max_prompt_tokens
+        if longest + response > arch.max_position_embeddings:
+            raise ConfigError(
+                f"{owner}.max_response_len={response} with a longest prompt of {longest} tokens exceeds the model's "
+                f"max_position_embeddings={arch.max_position_embeddings}: lower it, or drop long prompts with "
+                f"{data}.max_prompt_len={max(1, arch.max_position_embeddings - response)}"
+            )
+
+
 def _introduce(
     tracker: Tracker, config: RunConfig, directory: RunDir, changes: Sequence[Change], source: PromptSource
 ) -> None:
@@ -148,7 +170,10 @@ def _finish(
 
 
 class _terminate_as_interrupt:
-    """SIGTERM ends the run as Ctrl-C does, so that nothing is left behind. Entered after Ray, which sets a handler too."""
+    """SIGTERM ends the run as Ctrl-C does, so that nothing is left behind.
+
+    Entered after Ray has started, since Ray sets a handler of its own.
+    """
 
     def __enter__(self) -> None:
         self._previous: Any = None

@@ -51,6 +51,8 @@ class TrainerGroup:
         ]
         # ranks of data-parallel replica 0 are the first tensor-parallel group
         self._publishers = config.parallelism.tensor
+        self.peak_memory: dict[str, float] = {}
+        """Highest of each memory figure over the ranks after the last step, in bytes."""
 
     def wait_ready(self) -> None:
         """Return when every rank has its model loaded."""
@@ -82,7 +84,10 @@ class TrainerGroup:
 
     def train_step(self, batch: TrainBatch) -> dict[str, float]:
         """One optimizer step on one global batch; metrics of the global batch."""
-        return _merge_steps(self._all("train_step", ray.put(batch)))
+        results = self._all("train_step", ray.put(batch))
+        figures = [result.memory for result in results if result is not None]
+        self.peak_memory = {name: max(item[name] for item in figures) for name in figures[0]}
+        return _merge_steps(results)
 
     def publish(self) -> list[Any]:
         """References of the weight buckets."""
@@ -100,11 +105,6 @@ class TrainerGroup:
     def save_hf(self, folder: Path) -> None:
         """Write the weights as a Hugging Face folder."""
         self._all("save_hf", folder)
-
-    def memory(self) -> dict[str, float]:
-        """Highest of each memory figure over the ranks, in bytes."""
-        figures = self._all("memory")
-        return {name: max(item[name] for item in figures) for name in figures[0]}
 
     def _all(self, method: str, *args: Any, timeout_seconds: float | None = None, **kwargs: Any) -> list[Any]:
         refs = [getattr(actor, method).remote(*args, **kwargs) for actor in self._actors]

@@ -79,7 +79,7 @@ def perf_metrics(run: Run, batch: TrainBatch, phases: PhaseTimer) -> dict[str, f
         "perf/step_token_per_s": float(batch.lengths.sum()) / step_time,
         "perf/response_token_per_s": float(batch.response_lengths.sum()) / step_time,
         "perf/actor_train_tflops": flops / seconds["actor_train_time"] / 1e12,
-        **{f"perf/{name}": value for name, value in run.trainer.memory().items()},
+        **{f"perf/{name}": value for name, value in run.trainer.peak_memory.items()},
     }
 
 

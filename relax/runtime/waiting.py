@@ -26,11 +26,12 @@ def gather(refs: Sequence[Any], *, timeout_seconds: float, what: str) -> list[An
     """
     deadline = time.monotonic() + timeout_seconds
     pending = list(refs)
+    results: dict[Any, Any] = {}
     while pending:
         ready, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
         if not ready:
             raise ActorTimeoutError(
                 f"waited {timeout_seconds:g} s for {what}: {len(refs) - len(pending)} of {len(refs)} answered"
             )
-        ray.get(ready)
-    return ray.get(list(refs))
+        results[ready[0]] = ray.get(ready[0])
+    return [results[ref] for ref in refs]

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding
+from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
@@ -45,6 +47,20 @@ def transformer_config(arch: ArchConfig, config: RunConfig) -> TransformerConfig
     return TransformerConfig(**args)
 
 
+def mark_sharded_parameters(model: torch.nn.Module) -> None:
+    """Tell Megatron which parameters are shards of a tensor-parallel group.
+
+    It marks them only while it draws initial weights, which we skip. Without the mark every rank but the first counts
+    its shards as copies: the gradient norm leaves them out, and clipping is too weak.
+    """
+    for module in model.modules():
+        if isinstance(module, (ColumnParallelLinear, VocabParallelEmbedding, RowParallelLinear)):
+            weight = module.weight
+            if weight is not None and not hasattr(weight, "tensor_model_parallel"):
+                dim = 1 if isinstance(module, RowParallelLinear) else 0
+                set_tensor_model_parallel_attributes(weight, is_parallel=True, dim=dim, stride=1)
+
+
 def build_model(arch: ArchConfig, config: RunConfig, device: torch.device) -> DistributedDataParallel:
     """An uninitialised model under Megatron's DDP; load weights through the bridge before use."""
     megatron_config = transformer_config(arch, config)
@@ -58,6 +74,7 @@ def build_model(arch: ArchConfig, config: RunConfig, device: torch.device) -> Di
         position_embedding_type="none",
         parallel_output=True,
     ).to(device)
+    mark_sharded_parameters(model)
     ddp = DistributedDataParallel(megatron_config, DistributedDataParallelConfig(**ddp_config_args(config)), model)
     megatron_config.finalize_model_grads_func = finalize_model_grads
     if config.parallelism.overlap_grad_reduce:

@@ -50,6 +50,8 @@ class StepResult:
     num_micro_batches: int
     num_tokens: int
     """Tokens of this rank's share, prompts included."""
+    memory: dict[str, float]
+    """High-water marks of this rank, in bytes."""
 
 
 def merge_scores(results: Sequence[ScoreResult | None], batch: TrainBatch) -> FloatArray:
@@ -263,7 +265,7 @@ class TrainWorker:
 
     # --- housekeeping -----------------------------------------------------------------------------------------
 
-    def memory(self) -> dict[str, float]:
+    def _memory(self) -> dict[str, float]:
         """High-water marks in bytes: allocated and reserved on a GPU, resident size on a CPU."""
         if self._device.type == "cuda":
             allocated = float(torch.cuda.max_memory_allocated())
@@ -314,6 +316,7 @@ class TrainWorker:
             lr=lr,
             num_micro_batches=len(packs),
             num_tokens=sum(micro_batch.num_tokens for micro_batch in packs),
+            memory=self._memory(),
         )
 
     def _plan(self, batch: TrainBatch, max_tokens: int) -> RankPlan:

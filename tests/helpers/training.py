@@ -57,7 +57,8 @@ def make_model(config: RunConfig, folder: Path) -> Path:
     for name, tensor in tensors.items():
         noise = torch.randn(tensor.shape, generator=generator).to(tensor.dtype)
         if tensor.ndim == 2:
-            tensor.mul_(4.0)
+            # the padding token's embedding is zero, where a norm's gradient is beyond any tolerance
+            tensor.mul_(4.0).add_(0.02 * noise)
         elif name.endswith("bias"):
             tensor.copy_(0.2 * noise)
         else:

@@ -1,0 +1,139 @@
+"""The main job: the default command trains, repeats itself, resumes, and can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from relax.tracking.files import read_jsonl
+from tests.helpers.runs import ROOT, FinishedRun, train
+
+pytestmark = pytest.mark.timeout(400)
+
+SOLVED = 0.9
+WINDOW = 5
+# one generation and one optimizer step of the default job, small
+SHORT = ("train.num_rollout=4", "train.sft.num_steps=3", "train.stop.reward=null", "rollout.batch_size=4")
+
+
+def assert_solved(run: FinishedRun) -> None:
+    assert run.returncode == 0, run.output[-3000:]
+    assert np.mean(run.rewards[-WINDOW:]) > SOLVED
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 6))])
+def test_the_default_job_solves_its_task_in_time(seed: int, tmp_path: Path) -> None:
+    start = time.monotonic()
+    run = train(tmp_path / "run", f"seed={seed}")
+    assert_solved(run)
+    assert time.monotonic() - start < 90
+    ledger = json.loads((run.root / "ledger.json").read_text())
+    assert ledger["outcome"] == "finished"
+    assert ledger["open"] == 0
+    assert ledger["handed_out"] == sum(ledger["ended"].values())
+    for name in ("config.yaml", "manifest.json", "resolution.json", "report.html", "events.jsonl", "model/config.json"):
+        assert (run.root / name).is_file()
+
+
+@pytest.mark.parametrize("layout", ["parallelism=tp2", pytest.param("parallelism=dp2", marks=pytest.mark.full)])
+def test_two_processes_solve_the_task_too(layout: str, tmp_path: Path) -> None:
+    assert_solved(train(tmp_path / "run", layout, timeout_seconds=380))
+
+
+def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(tmp_path: Path) -> None:
+    first, second = (train(tmp_path / name, *SHORT) for name in "ab")
+    assert first.returncode == 0, first.output[-3000:]
+    assert len(first.rewards) == 4
+    assert first.metrics_without_times == second.metrics_without_times
+    other = train(tmp_path / "c", *SHORT, "seed=1")
+    assert other.metrics_without_times != first.metrics_without_times
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    straight = train(tmp_path / "straight", *SHORT, "save.interval=2")
+    stopped = train(tmp_path / "stopped", *SHORT, "save.interval=2", "train.num_rollout=3")
+    assert stopped.returncode == 0, stopped.output[-3000:]
+    resumed = train(tmp_path / "ignored", f"resume={stopped.root}", "train.num_rollout=4")
+    assert resumed.returncode == 0, resumed.output[-3000:]
+    # the rollout after the last checkpoint was dropped and run again; no step appears twice
+    steps = [row["step"] for row in read_jsonl(stopped.root / "metrics.jsonl")]
+    assert steps == sorted(set(steps))
+    assert [r["rollout/reward"] for r in read_jsonl(stopped.root / "metrics.jsonl")[:4]] == straight.rewards
+
+
+def test_every_optional_part_of_the_loss_runs(tmp_path: Path) -> None:
+    run = train(
+        tmp_path / "run",
+        *SHORT,
+        "train.num_rollout=2",
+        "train.num_steps_per_rollout=2",
+        "rollout.num_engines=2",
+        "algorithm.kl.loss_coef=0.01",
+        "algorithm.importance.kind=tis",
+        "algorithm.loss.entropy_coef=0.001",
+        "algorithm.loss.dual_clip=3",
+        "algorithm.loss.reduction=sample_mean",
+        "model.dtype=bf16",
+        "eval.interval=1",
+        "tracking.tensorboard=true",
+        "tracking.wandb.mode=offline",
+    )
+    assert run.returncode == 0, run.output[-3000:]
+    row = run.metrics[0]
+    assert {"train/kl_loss", "train/tis_ess", "train/entropy", "eval/reverse/mean", "eval/reverse/pass@4"} <= set(row)
+    assert 0 < row["train/tis_ess"] <= 1.0001
+    assert row["perf/ref_log_probs_time"] > 0
+
+
+def processes_of(run_dir: Path) -> list[str]:
+    """Processes whose environment or command line carries the run's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(run_dir) in process.environ().get("RELAX_TEST_MARK", ""):
+                found.append(" ".join(process.cmdline()[:3]))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def test_ctrl_c_ends_all_processes_and_leaves_a_readable_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relax.train", f"hydra.run.dir={run_dir}", "train.stop.reward=null"],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "RELAX_TEST_MARK": str(run_dir)},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(read_jsonl(run_dir / "metrics.jsonl")) < 2:
+            assert time.monotonic() < deadline, "no rollout was finished in 120 s"
+            assert process.poll() is None, process.stdout.read() if process.stdout else ""
+            time.sleep(0.1)
+        assert processes_of(run_dir)
+        interrupted = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=10)
+        while processes_of(run_dir) and time.monotonic() - interrupted < 10:
+            time.sleep(0.1)
+        assert processes_of(run_dir) == []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert json.loads((run_dir / "ledger.json").read_text())["outcome"] == "interrupted"
+    assert len(read_jsonl(run_dir / "metrics.jsonl")) >= 2
+    assert "interrupted" in (run_dir / "report.html").read_text()
