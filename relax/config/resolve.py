@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from relax.config.schema import RunConfig
+from relax.config.schema import ModeKind, RunConfig
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,12 @@ class Change:
 
     def __str__(self) -> str:
         return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}, because {self.because}"
+
+
+class Put(Protocol):
+    """Sets a field and records the change."""
+
+    def __call__(self, owner: Any, prefix: str, name: str, value: Any, because: str) -> None: ...
 
 
 def _shown(value: Any) -> str:
@@ -40,13 +46,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
             setattr(owner, name, value)
             changes.append(Change(f"{prefix}.{name}", before, value, because))
 
-    parallelism, train, rollout = resolved.parallelism, resolved.train, resolved.rollout
-    if parallelism.data is None:
-        gpus = resolved.launcher.num_gpus * resolved.launcher.num_nodes
-        model_ranks = max(1, parallelism.tensor * parallelism.pipeline * parallelism.context)
-        data = max(1, gpus // model_ranks)
-        because = f"{gpus} GPUs ÷ {model_ranks} ranks a replica" if gpus else "the run has no GPUs"
-        put(parallelism, "parallelism", "data", data, because)
+    train, rollout = resolved.train, resolved.rollout
+    _resolve_devices(resolved, put)
     samples = rollout.batch_size * rollout.n_samples_per_prompt
     steps = train.num_steps_per_rollout
     divisor = 1 if steps is None else steps
@@ -67,6 +68,31 @@ def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
             "both KL coefficients are 0: no reference is loaded and the estimator is not used",
         )
     return resolved, changes
+
+
+def _resolve_devices(config: RunConfig, put: Put) -> None:
+    """Who gets which GPUs: in colocate mode trainer and engines share them, else each has its own."""
+    gpus = config.launcher.num_gpus * config.launcher.num_nodes
+    colocate = config.mode.kind is ModeKind.colocate
+    parallelism, rollout = config.parallelism, config.rollout
+    model_ranks = max(1, parallelism.tensor * parallelism.pipeline * parallelism.context)
+    if rollout.num_gpus is None:
+        free = gpus - config.teacher.num_gpus
+        if colocate or gpus == 0:
+            put(rollout, "rollout", "num_gpus", max(0, free), "engines share the trainer's GPUs in colocate mode")
+        else:
+            trainer = model_ranks * (parallelism.data or 1)
+            put(rollout, "rollout", "num_gpus", max(0, free - trainer), f"{trainer} of {gpus} GPUs train")
+    if rollout.num_engines is None:
+        engines = max(1, (rollout.num_gpus or 0) // max(1, rollout.num_gpus_per_engine))
+        put(rollout, "rollout", "num_engines", engines, "one engine on every num_gpus_per_engine GPUs")
+    if parallelism.data is None:
+        trainer_gpus = gpus if colocate else gpus - (rollout.num_gpus or 0) - config.teacher.num_gpus
+        because = f"{trainer_gpus} GPUs ÷ {model_ranks} ranks a replica" if gpus else "the run has no GPUs"
+        put(parallelism, "parallelism", "data", max(1, trainer_gpus // model_ranks), because)
+    if config.mode.offload is None:
+        offload = colocate and gpus > 0
+        put(config.mode, "mode", "offload", offload, f"mode.kind={config.mode.kind.value} on {gpus} GPUs")
 
 
 def needs_reference(config: RunConfig) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from relax.data.batch import FloatArray, IntArray, TrainBatch
+from relax.data.batch import FloatArray, IntArray, TrainBatch, offsets
 
 RankPlan = list[list[int]]
 """Micro-batches of one data-parallel rank: the rows of each, ascending."""
@@ -55,14 +55,21 @@ def plan_micro_batches(lengths: IntArray, *, dp_size: int, max_tokens: int) -> l
 
 
 def _deal(lengths: IntArray, dp_size: int) -> list[list[int]]:
-    """Longest first to the rank with the fewest tokens that still has room."""
-    capacity = [len(lengths) // dp_size + (rank < len(lengths) % dp_size) for rank in range(dp_size)]
+    """Longest first to the rank with the fewest tokens that still has room.
+
+    Any rank may take one of the `N % dp_size` samples above the common count: fixing beforehand which ranks do would
+    give a second sample to the rank that already holds the longest.
+    """
+    common, extra = divmod(len(lengths), dp_size)
     shares: list[list[int]] = [[] for _ in range(dp_size)]
     heap = [(0, rank) for rank in range(dp_size)]
     for row in np.argsort(-lengths, kind="stable"):
         tokens, rank = heapq.heappop(heap)
+        while len(shares[rank]) == common and extra == 0:
+            tokens, rank = heapq.heappop(heap)
+        extra -= len(shares[rank]) == common
         shares[rank].append(int(row))
-        if len(shares[rank]) < capacity[rank]:
+        if len(shares[rank]) <= common:
             heapq.heappush(heap, (tokens + int(lengths[row]), rank))
     return shares
 
@@ -136,11 +143,9 @@ def pack(
     num_tokens = int(part.lengths.sum())
     padding = -num_tokens % pad_multiple
     lengths = np.append(part.lengths, padding) if padding else part.lengths
-    positions = np.concatenate([np.arange(n) for n in lengths])
-    ends = part.sequence_offsets[1:]
     # the logits at position p predict the token at p + 1
-    response = [np.arange(end - n - 1, end - 1) for end, n in zip(ends, part.response_lengths)]
-    response_positions = np.concatenate(response)
+    first = part.sequence_offsets[1:] - part.response_lengths - 1
+    response_positions = _runs(first, part.response_lengths)
     fields = {name: getattr(part, name) for name in TOKEN_FIELDS if getattr(part, name) is not None}
 
     def move(array: np.ndarray) -> torch.Tensor:
@@ -149,7 +154,7 @@ def pack(
     return PackedMicroBatch(
         rows=[int(row) for row in wanted],
         input_ids=move(np.pad(part.tokens, (0, padding)))[None, :],
-        position_ids=move(positions)[None, :],
+        position_ids=move(_runs(np.zeros_like(lengths), lengths))[None, :],
         lengths=lengths,
         response_positions=move(response_positions),
         targets=move(part.tokens[response_positions + 1]),
@@ -159,6 +164,11 @@ def pack(
     )
 
 
+def _runs(starts: IntArray, counts: IntArray) -> IntArray:
+    """`starts[i]`, `starts[i] + 1` … of `counts[i]` integers each, one run after the other."""
+    before = offsets(counts)
+    return np.arange(before[-1]) + np.repeat(starts - before[:-1], counts)
+
+
 def _select_response(batch: TrainBatch, rows: IntArray, values: FloatArray) -> FloatArray:
-    starts = batch.response_offsets
-    return np.concatenate([values[starts[row] : starts[row + 1]] for row in rows])
+    return values[_runs(batch.response_offsets[rows], batch.response_lengths[rows])]

@@ -32,7 +32,7 @@ def plan_placement(config: RunConfig) -> PlacementPlan:
     them on CPUs)."""
     p = config.parallelism
     ranks = p.tensor * p.pipeline * p.context * (p.data or 1)
-    engines = config.rollout.num_engines
+    engines = config.rollout.num_engines or 1
     on_gpu = config.launcher.num_gpus > 0
     slots = ranks if on_gpu else max(ranks, engines)
     bundle = {"CPU": 2.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}

@@ -135,10 +135,12 @@ class _FolderWriter:
         self._pending: dict[str, torch.Tensor] = {}
         self._index: dict[str, str] = {}
         self._total_bytes = 0
+        self._dtype_name = ""
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         self._pending[name] = tensor.detach().to("cpu", copy=True).contiguous()
         self._total_bytes += tensor.nbytes
+        self._dtype_name = _dtype_name(tensor)
         if sum(t.nbytes for t in self._pending.values()) >= MAX_FILE_BYTES:
             self._flush()
 
@@ -160,9 +162,22 @@ class _FolderWriter:
         for path in self._source.iterdir():
             if path.is_file() and path.suffix in (".json", ".txt", ".jinja", ".model") and path.name not in NOT_COPIED:
                 shutil.copyfile(path, self._partial / path.name)
+        self._write_config()
         if self._folder.exists():
             shutil.rmtree(self._folder)
         os.replace(self._partial, self._folder)
+
+    def _write_config(self) -> None:
+        """The source's config with the dtype of the weights that lie beside it: readers load in the dtype it names."""
+        config = json.loads((self._source / "config.json").read_text(encoding="utf-8"))
+        # transformers 4 wrote `torch_dtype`
+        names = [name for name in ("dtype", "torch_dtype") if name in config] or ["dtype"]
+        config |= dict.fromkeys(names, self._dtype_name)
+        (self._partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _flatten(names: list[str], tensors: list[torch.Tensor]) -> WeightBucket:
@@ -170,6 +185,6 @@ def _flatten(names: list[str], tensors: list[torch.Tensor]) -> WeightBucket:
     return WeightBucket(
         names=names,
         shapes=[tuple(tensor.shape) for tensor in tensors],
-        dtypes=[str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+        dtypes=[_dtype_name(tensor) for tensor in tensors],
         data=np.asarray(torch.cat(flat).numpy()),
     )

@@ -92,6 +92,26 @@ def build_optimizer(model: DistributedDataParallel, config: RunConfig, *, lr: fl
     return optimizer
 
 
+def set_constant_rate(optimizer: MegatronOptimizer, config: RunConfig, *, lr: float) -> None:
+    """Fix learning rate and weight decay of a phase that has no schedule."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        # as the schedule does: norms and biases do not decay
+        group["weight_decay"] = config.train.weight_decay * group["wd_mult"]
+
+
+@torch.no_grad()
+def load_optimizer(optimizer: MegatronOptimizer, state: dict[str, Any]) -> None:
+    """Take moments, masters and step counts from `state`; rates, betas and decay stay those of the config."""
+    configured = [
+        {name: value for name, value in group.items() if name not in ("params", "step")}
+        for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(state)
+    for group, values in zip(optimizer.param_groups, configured):
+        group.update(values)
+
+
 def build_schedule(
     optimizer: MegatronOptimizer, config: RunConfig, *, total_steps: int | None
 ) -> OptimizerParamScheduler:
@@ -128,4 +148,7 @@ def build_schedule(
         end_wd=config.train.weight_decay,
         wd_incr_steps=0,
         wd_incr_style="constant",
+        # a checkpoint tells how many steps were taken; the shape is the config's
+        use_checkpoint_opt_param_scheduler=False,
+        override_opt_param_scheduler=True,
     )

@@ -26,7 +26,7 @@ from relax.training.cpu_compat import install_cpu_compat
 logger = logging.getLogger(__name__)
 
 Policy = Literal["actor", "reference"]
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 """Layout of the per-rank checkpoint file."""
 
 
@@ -129,12 +129,11 @@ class TrainWorker:
 
     def start_sft(self) -> None:
         """Begin the supervised phase: a constant learning rate of its own."""
-        from relax.training.optimizer import build_optimizer
+        from relax.training.optimizer import build_optimizer, set_constant_rate
 
         lr = self._config.train.sft.lr
         self._optimizer = build_optimizer(self._model, self._config, lr=lr)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+        set_constant_rate(self._optimizer, self._config, lr=lr)
 
     def finish_sft(self) -> None:
         """End the supervised phase: fresh optimizer state and the run's own schedule."""
@@ -230,13 +229,14 @@ class TrainWorker:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, folder: Path) -> None:
-        """Write this rank's file into `folder`: weights, optimizer, schedule, snapshots."""
+        """Write this rank's file into `folder`: weights, optimizer, schedule, snapshots, random state."""
         state = {
             "format": CHECKPOINT_FORMAT,
             "model": {n: p.detach() for n, p in self._model.module.named_parameters()},
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
             "snapshots": self._snapshots,
+            "rng": self._rng_state(),
         }
         path = folder / f"rank_{self._rank:05d}.pt"
         partial = path.with_suffix(".partial")
@@ -246,22 +246,35 @@ class TrainWorker:
     def load_checkpoint(self, folder: Path) -> None:
         """Read what `save_checkpoint` wrote on the same layout of ranks.
 
+        Learning rates, their schedule and all other settings are the config's, not the checkpoint's: a run that goes
+        on for longer decays to its new end.
+
         Raises:
             ValueError: the file is absent or of another format.
         """
         path = folder / f"rank_{self._rank:05d}.pt"
         if not path.is_file():
             raise ValueError(f"{path} does not exist: the checkpoint was written by fewer ranks")
+        from relax.training.optimizer import load_optimizer
+
         state = torch.load(path, map_location=self._device, weights_only=True)
         if state["format"] != CHECKPOINT_FORMAT:
             raise ValueError(f"{path} has format {state['format']}, this version reads {CHECKPOINT_FORMAT}")
         self._load_parameters(state["model"])
         # afresh: Megatron's schedule adds the loaded steps to those it has taken
         self._start_policy_phase()
-        with torch.no_grad():
-            self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self._optimizer, state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
         self._snapshots = state["snapshots"]
+        torch.set_rng_state(state["rng"]["cpu"].cpu())
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng"]["cuda"].cpu(), self._device)
+
+    def _rng_state(self) -> dict[str, torch.Tensor]:
+        state = {"cpu": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(self._device)
+        return state
 
     # --- housekeeping -----------------------------------------------------------------------------------------
 

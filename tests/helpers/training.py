@@ -79,7 +79,8 @@ def make_batch(*, num_samples: int = 9, vocab_size: int = 32, seed: int = 0, mas
     mask = (rng.random(total) > 0.25).astype(np.float32) if masked else np.ones(total, np.float32)
     advantages = np.repeat(rng.normal(size=num_samples), responses).astype(np.float32)
     return TrainBatch(
-        tokens=rng.integers(0, vocab_size, int((prompts + responses).sum())),
+        # without the padding token, whose embedding gets no gradient in transformers
+        tokens=rng.integers(1, vocab_size, int((prompts + responses).sum())),
         lengths=prompts + responses,
         response_lengths=responses,
         loss_mask=mask,

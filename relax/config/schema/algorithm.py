@@ -96,6 +96,8 @@ class DistillConfig:
 class SdpoFeedbackConfig:
     """How the teacher prompt is built from the group's outcome."""
 
+    path: str = "relax.feedback.sdpo:GoldenAnswerSDPOFeedback"
+    """Class that turns rewards into feedback and teacher prompts, as `package.module:Class`."""
     success_reward_threshold: float = 1.0
     """A sample whose score reaches this counts as a success."""
     max_teacher_prompt_len: int = 4096

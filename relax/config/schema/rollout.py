@@ -15,12 +15,18 @@ class RolloutConfig:
 
     engine: EngineKind = EngineKind.embedded
     """`embedded` (transformers in a Ray actor), `sglang` (managed servers) or `external` (running servers)."""
-    num_engines: int = 1
-    """Engine replicas."""
+    num_gpus: int | None = None
+    """GPUs of all engines; derived from the mode when absent (colocate: all but the teacher's)."""
+    num_gpus_per_engine: int = 1
+    """GPUs of one engine (its tensor-parallel degree)."""
+    num_engines: int | None = None
+    """Engine replicas; `num_gpus` ÷ `num_gpus_per_engine` when absent, 1 on CPUs."""
     batch_size: int = 32
     """Prompts a rollout."""
     n_samples_per_prompt: int = 8
     """Responses a prompt (the group size)."""
+    over_sampling_batch_size: int | None = None
+    """Prompts generated so that `batch_size` are left after filtering; `batch_size` when absent."""
     max_response_len: int = 5
     """Cap of a response, in tokens; a response that reaches it without a stop token is marked truncated."""
     temperature: float = 1.0

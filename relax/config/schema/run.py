@@ -20,6 +20,8 @@ class ModeConfig:
     """`colocate` (take turns), `hybrid` (own devices, bounded staleness) or `async` (streaming)."""
     max_staleness: int = 0
     """Published versions a sample's oldest token may be behind."""
+    offload: bool | None = None
+    """Trainer and engines leave the GPU memory to each other between turns; derived: on for colocate on GPUs."""
 
 
 @dataclass
@@ -30,6 +32,8 @@ class TeacherConfig:
     """`none`, a copy inside the trainer (`frozen`, `ema`, `live`, `checkpoint`) or `sglang` servers."""
     source: str | None = None
     """Model folder of a `checkpoint` or `sglang` teacher."""
+    num_gpus: int = 0
+    """GPUs of `sglang` teachers."""
     ema_rate: float = 0.05
     """Share of the student that enters the teacher after each optimizer step."""
 

@@ -16,9 +16,7 @@ SAMPLES = torch.tensor([0, 0, 0, 1, 1])
 
 def weights_of(kind: ImportanceKind, **options: float) -> list[float]:
     rollout = torch.tensor([-1.0, -2.0, float("nan"), -0.5, -3.0])
-    weights = importance_weights(
-        rollout + RATIOS.log(), rollout, MASK, SAMPLES, ImportanceConfig(kind=kind, **options)
-    )
+    weights = importance_weights(rollout + RATIOS.log(), rollout, MASK, SAMPLES, ImportanceConfig(kind=kind, **options))
     return weights.tolist()
 
 

@@ -56,6 +56,12 @@ def test_ranks_get_about_equal_tokens() -> None:
     assert max(totals) - min(totals) < 0.02 * sum(totals) / 4
 
 
+def test_odd_sample_goes_to_a_rank_that_has_room_for_it() -> None:
+    # the rank with the long sample could not cut a second one off: the other has no more micro-batches than one
+    first, second = plan_micro_batches(np.array([4, 1, 1]), dp_size=2, max_tokens=4)
+    assert [first, second] == [[[0]], [[1, 2]]]
+
+
 def test_oversize_sample_travels_alone() -> None:
     (plan,) = plan_micro_batches(np.array([3, 50, 4]), dp_size=1, max_tokens=8)
     assert sorted(plan) == [[0, 2], [1]]
