@@ -25,6 +25,8 @@ def unavailable(config: RunConfig) -> Iterator[str]:
         yield f"algorithm={config.algorithm.name} is not available yet: algorithm=grpo"
     if config.algorithm.old_policy is OldPolicy.kept:
         yield "algorithm.old_policy=kept is not available yet: algorithm.old_policy=trainer"
+    if config.rollout.over_sampling_batch_size is not None:
+        yield "rollout.over_sampling_batch_size is not available yet: rollout.over_sampling_batch_size=null"
     for name in ("pipeline", "context", "expert"):
         if vars(config.parallelism)[name] > 1:
             yield f"parallelism.{name}={vars(config.parallelism)[name]} is not available yet: parallelism.{name}=1"

@@ -172,7 +172,7 @@ def trainer(rank: Rank, config: RunConfig, model_dir: Path) -> Iterator[TrainWor
 
 
 def forward_and_export(rank: Rank, config: RunConfig, model_dir: Path, batch: TrainBatch, folder: Path) -> Any:
-    """(this rank's logits of each micro-batch with its rows, scores, exported buckets); writes the model to `folder`."""
+    """(this rank's logits of each micro-batch with its rows, scores, exported buckets); also writes `folder`."""
     with trainer(rank, config, model_dir) as worker:
         plan = worker._plan(batch, config.train.max_tokens_per_gpu)
         packs = worker._pack(batch, plan, np.zeros(int(batch.response_lengths.sum()), np.float32))

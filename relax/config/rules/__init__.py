@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from relax.config.rules import algorithm, batch, data, model, parallelism, rollout, train
+from relax.config.rules import (
+    algorithm,
+    batch,
+    data,
+    distill,
+    mode,
+    model,
+    parallelism,
+    rollout,
+    toggles,
+    tracking,
+    train,
+)
 from relax.config.rules.base import RULES, Rule, Scope, Severity, Violation
 from relax.config.schema import RunConfig
 
-TOPICS = (model, parallelism, batch, algorithm, rollout, data, train)
+TOPICS = (model, parallelism, batch, algorithm, distill, toggles, mode, rollout, data, tracking, train)
 """The rule modules; importing them declares their rules."""
 
 
-def check(config: RunConfig, *, scopes: tuple[Scope, ...] = (Scope.static, Scope.host)) -> list[Violation]:
-    """All violations of a resolved config, errors first."""
+def check(config: RunConfig, *, scopes: tuple[Scope, ...] = tuple(Scope)) -> list[Violation]:
+    """All violations of a resolved config, errors first, from the rules of `scopes` (all by default)."""
     found = [v for declared in RULES.values() if declared.scope in scopes for v in declared.violations(config)]
     return sorted(found, key=lambda v: v.severity is not Severity.error)
 

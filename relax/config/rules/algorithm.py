@@ -54,7 +54,7 @@ def kl(config: RunConfig) -> Iterator[Finding]:
             term.loss_coef,
             "0 while penalty_coef is set (or the other way round)",
             "the same KL would be counted twice",
-            "algorithm.kl.loss_coef=0 or algorithm.kl.penalty_coef=0",
+            "algorithm.kl.loss_coef=0 (or algorithm.kl.penalty_coef=0)",
         )
     if term.loss_coef > 0 and term.kind is KlKind.k1:
         yield Finding(
@@ -90,5 +90,5 @@ def importance(config: RunConfig) -> Iterator[Finding]:
             term.kind.value,
             "none with old_policy=rollout",
             "the old policy is then the engine itself: every weight would be 1",
-            "algorithm.importance.kind=none or algorithm.old_policy=trainer",
+            "algorithm.importance.kind=none (or algorithm.old_policy=trainer)",
         )

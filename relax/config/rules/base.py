@@ -18,15 +18,19 @@ class Severity(Enum):
 
 
 class Scope(Enum):
-    """`static` rules look at the config alone; `host` rules also at this machine's files and devices."""
+    """What a rule looks at: the config alone, files it names, or this machine's devices."""
 
     static = "static"
-    host = "host"
+    files = "files"
+    devices = "devices"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found: the rule's own declaration adds id and severity."""
+    """What a rule found: the rule's own declaration adds id and severity.
+
+    `fix` is overrides that remove the violation; a remark may follow in parentheses.
+    """
 
     path: str
     found: Any
@@ -94,7 +98,7 @@ def rule(
         rule_id: `topic.name`, unique.
         reads: config paths the rule looks at.
         severity: whether a violation stops the run.
-        scope: whether the rule looks at the machine too.
+        scope: what the rule looks at.
     """
 
     def declare(function: RuleFunction) -> RuleFunction:

@@ -43,7 +43,7 @@ def length(config: RunConfig) -> Iterator[Finding]:
             "null",
             "num_rollout or num_epoch",
             "otherwise nothing ends the run",
-            "train.num_rollout=100 or train.num_epoch=1",
+            "train.num_rollout=100 (or train.num_epoch=1)",
         )
 
 
@@ -60,7 +60,7 @@ def global_batch(config: RunConfig) -> Iterator[Finding]:
             size,
             f"a divisor of the {samples} samples of a rollout",
             "a rollout is trained in whole optimizer steps",
-            "train.global_batch_size=null, or change rollout.batch_size × rollout.n_samples_per_prompt",
+            "train.global_batch_size=null (or change rollout.batch_size × rollout.n_samples_per_prompt)",
         )
     elif steps is not None and steps >= 1 and steps * size != samples:
         yield Finding(

@@ -59,7 +59,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
         yield from _pattern(f"{prefix}.label_pattern", data.label_pattern, groups=1)
 
 
-@rule("data.file", "data.path", "eval.sets", scope=Scope.host)
+@rule("data.file", "data.path", "eval.sets", scope=Scope.files)
 def file(config: RunConfig) -> Iterator[Finding]:
     """Dataset files exist and are not empty."""
     for prefix, data in datasets_of(config):
@@ -72,7 +72,7 @@ def file(config: RunConfig) -> Iterator[Finding]:
                 data.path,
                 "an existing file",
                 "prompts are read from it",
-                f"{prefix}.path=FILE or paths.data_dir=FOLDER",
+                f"{prefix}.path=FILE (or paths.data_dir=FOLDER)",
             )
         elif path.stat().st_size == 0:
             yield Finding(f"{prefix}.path", data.path, "a file with rows", "it is empty", f"{prefix}.path=FILE")

@@ -21,7 +21,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
             "null",
             "a Hugging Face model folder",
             "init=pretrained loads its weights from there",
-            "model.source=FOLDER, or model.init=random with model.arch",
+            "model.source=FOLDER (or model.init=random with model.arch)",
         )
     if model.init is ModelInit.random and model.source is None and model.arch is None:
         yield Finding(
@@ -29,7 +29,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
             "null",
             "the model's dimensions",
             "without a folder nothing else tells them",
-            "choose a model option with dimensions, for example model=tiny_qwen3",
+            "model=tiny_qwen3 (or another model option with dimensions)",
         )
     if model.init is ModelInit.random and model.source is None and model.charset is None:
         yield Finding(
@@ -37,7 +37,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
             "null",
             "the characters of the vocabulary",
             "without a folder there is no tokenizer",
-            "model.charset='0123456789' or model.source=FOLDER",
+            "model.charset='0123456789' (or model.source=FOLDER)",
         )
     if model.charset is not None and model.arch is not None and model.source is None:
         needed = len(model.charset) + 3
@@ -59,7 +59,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
             )
 
 
-@rule("model.folder", "model.source", scope=Scope.host)
+@rule("model.folder", "model.source", scope=Scope.files)
 def folder(config: RunConfig) -> Iterator[Finding]:
     """The model folder exists and holds a model that Relax can build."""
     source = config.model.source
@@ -72,7 +72,7 @@ def folder(config: RunConfig) -> Iterator[Finding]:
             source,
             "an existing folder",
             "weights and tokenizer are read from it",
-            "model.source=FOLDER or paths.model_dir=PARENT (python -m relax.data.prepare smollm2 makes a small one)",
+            "model.source=FOLDER (or paths.model_dir=PARENT; python -m relax.data.prepare smollm2 makes a small one)",
         )
         return
     try:
@@ -87,7 +87,7 @@ def folder(config: RunConfig) -> Iterator[Finding]:
             source,
             "a folder with config.json",
             "it tells the architecture",
-            "point model.source at a folder written by save_pretrained",
+            "model.source=FOLDER (one written by save_pretrained)",
         )
     elif config.model.init is ModelInit.pretrained and not any(path.glob("*.safetensors")):
         yield Finding(
@@ -95,7 +95,7 @@ def folder(config: RunConfig) -> Iterator[Finding]:
             source,
             "a folder with *.safetensors",
             "init=pretrained loads them",
-            "convert the weights to safetensors, or model.init=random",
+            "model.init=random (or convert the weights to safetensors)",
         )
     if config.model.arch is not None and arch is not None and arch != config.model.arch:
         wrong = [

@@ -69,14 +69,14 @@ def world(config: RunConfig) -> Iterator[Finding]:
             config.parallelism.data,
             f"ranks within {gpus} GPUs (tensor × pipeline × context × data is {ranks})",
             "each trainer rank has a GPU of its own",
-            "parallelism.data=null, or a larger launcher.num_gpus",
+            "parallelism.data=null (or a larger launcher.num_gpus)",
         )
     yield from at_least("launcher.num_nodes", config.launcher.num_nodes, 1, "a run needs a machine")
     yield from at_least("launcher.num_gpus", config.launcher.num_gpus, 0, "it counts GPUs a node; 0 runs on CPUs")
     yield from at_least("launcher.num_threads", config.launcher.num_threads, 1, "a process computes on some thread")
 
 
-@rule("parallelism.gpus_exist", "launcher.num_gpus", "launcher.kind", scope=Scope.host)
+@rule("parallelism.gpus_exist", "launcher.num_gpus", "launcher.kind", scope=Scope.devices)
 def gpus_exist(config: RunConfig) -> Iterator[Finding]:
     """A local run finds the GPUs it asks for on this machine."""
     wanted, present = config.launcher.num_gpus, local_gpu_count()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
+from pathlib import Path
 
 from relax.config.rules.base import Finding, Severity, rule
 from relax.config.rules.helpers import arch_or_none, at_least, within
@@ -91,3 +93,56 @@ def eval_sets(config: RunConfig) -> Iterator[Finding]:
                 "greedy responses of one prompt are all equal",
                 f"{prefix}.n_samples_per_prompt=1",
             )
+
+
+OWN_SERVER_ARGS = {
+    "model_path": "model.source",
+    "tp_size": "rollout.num_gpus_per_engine",
+    "dtype": "model.dtype",
+    "host": "the launcher",
+    "port": "the launcher",
+}
+"""Server arguments that Relax sets itself, and from what."""
+
+
+def sglang_server_args() -> list[str]:
+    """Names of SGLang's server arguments (recorded from version 0.5.12.post1)."""
+    return (Path(__file__).parents[1] / "sglang_server_args.txt").read_text(encoding="utf-8").split()
+
+
+@rule("rollout.sglang_args", "rollout.sglang")
+def sglang_args(config: RunConfig) -> Iterator[Finding]:
+    """Server arguments are known to SGLang, and are not ones that Relax derives."""
+    known = sglang_server_args() if config.rollout.sglang else []
+    for name, value in config.rollout.sglang.items():
+        if name not in known:
+            near = ", ".join(difflib.get_close_matches(name, known, n=3)) or "its documentation lists them"
+            yield Finding(
+                f"rollout.sglang.{name}",
+                value,
+                f"an argument of SGLang's server (near: {near})",
+                "the server would refuse to start",
+                f"~rollout.sglang.{name}",
+            )
+        elif name in OWN_SERVER_ARGS:
+            yield Finding(
+                f"rollout.sglang.{name}",
+                value,
+                f"absent: it follows from {OWN_SERVER_ARGS[name]}",
+                "two places would decide the same thing",
+                f"~rollout.sglang.{name}",
+            )
+
+
+@rule("rollout.over_sampling", "rollout.over_sampling_batch_size", "rollout.batch_size")
+def over_sampling(config: RunConfig) -> Iterator[Finding]:
+    """Over-sampling generates at least the prompts that must be left."""
+    size = config.rollout.over_sampling_batch_size
+    if size is not None and size < config.rollout.batch_size:
+        yield Finding(
+            "rollout.over_sampling_batch_size",
+            size,
+            f"at least rollout.batch_size={config.rollout.batch_size}",
+            "filtering only removes prompts",
+            f"rollout.over_sampling_batch_size={config.rollout.batch_size}",
+        )

@@ -65,7 +65,7 @@ def lr_schedule(config: RunConfig) -> Iterator[Finding]:
         )
 
 
-@rule("paths.output_dir", "paths.output_dir", scope=Scope.host)
+@rule("paths.output_dir", "paths.output_dir", scope=Scope.files)
 def output_dir(config: RunConfig) -> Iterator[Finding]:
     """The run directory can be made."""
     path = Path(config.paths.output_dir).expanduser().absolute()

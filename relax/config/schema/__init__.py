@@ -15,6 +15,7 @@ from relax.config.schema.algorithm import (
 from relax.config.schema.data import DataConfig, RewardConfig
 from relax.config.schema.enums import (
     DataKind,
+    DivergenceKind,
     DType,
     EngineKind,
     ImportanceKind,
@@ -26,9 +27,11 @@ from relax.config.schema.enums import (
     ModelFamily,
     ModelInit,
     OldPolicy,
+    OutsideKind,
     Recompute,
     Reduction,
     RewardKind,
+    SupportKind,
     TeacherKind,
     WandbMode,
 )
@@ -62,6 +65,7 @@ __all__ = [
     "DataKind",
     "DebugConfig",
     "DistillConfig",
+    "DivergenceKind",
     "EngineKind",
     "EvalConfig",
     "EvalSetConfig",
@@ -85,6 +89,7 @@ __all__ = [
     "OldPolicy",
     "OpdConfig",
     "OpsdConfig",
+    "OutsideKind",
     "ParallelismConfig",
     "PathsConfig",
     "PerfConfig",
@@ -98,6 +103,7 @@ __all__ = [
     "SdpoConfig",
     "SftConfig",
     "StopConfig",
+    "SupportKind",
     "TeacherConfig",
     "TeacherKind",
     "TrackingConfig",

@@ -37,7 +37,7 @@ def make_tokens(**changes: torch.Tensor | None) -> PolicyTokens:
         ref_log_probs=old + 0.5 * torch.randn(8, generator=generator),
         entropy=torch.rand(8, generator=generator).requires_grad_(),
     )
-    return dataclasses.replace(tokens, **changes)
+    return dataclasses.replace(tokens, **changes)  # type: ignore[arg-type]
 
 
 def loss_and_gradient(tokens: PolicyTokens, config: AlgorithmConfig) -> tuple[float, torch.Tensor]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +13,19 @@ from relax.config.check import resolve_and_check
 from relax.config.compose import compose_run
 from relax.config.errors import ConfigError
 from relax.config.resolve import needs_reference, resolve, resolve_length
-from relax.config.rules import RULES, Scope, Severity, check
+from relax.config.rules import RULES, Scope, Severity, Violation, check
+from relax.config.toggles import TOGGLES
+
+
+def violations(*overrides: str) -> list[Violation]:
+    """Violations of the rules that look at the config alone."""
+    return check(resolve(compose_run(overrides))[0], scopes=(Scope.static,))
 
 
 def rules_broken(rule_id: str, *overrides: str) -> set[str]:
     """Errors of a config; rules on this machine's files and devices count only where the case is about them."""
     resolved, _ = resolve(compose_run(overrides))
-    scopes = (Scope.static, Scope.host) if RULES[rule_id].scope is Scope.host else (Scope.static,)
+    scopes = (Scope.static, RULES[rule_id].scope)
     return {v.rule for v in check(resolved, scopes=scopes) if v.severity is Severity.error}
 
 
@@ -29,6 +37,9 @@ def test_the_default_passes_and_resolving_twice_changes_nothing() -> None:
     assert again == resolved
     assert not more
 
+
+OPD = ("algorithm=opd", "teacher=frozen")
+SDPO = ("algorithm=sdpo", "teacher=frozen", "algorithm.distill.support=student_topk")
 
 # (overrides that break the rule, the nearest that must pass)
 CASES: dict[str, tuple[list[str], list[str]]] = {
@@ -57,6 +68,36 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
         ["algorithm.importance.kind=tis", "algorithm.old_policy=rollout"],
         ["algorithm.importance.kind=tis"],
     ),
+    "distill.divergence": (
+        [*OPD, "algorithm.distill.divergence=jsd", "algorithm.distill.beta=1"],
+        [*OPD, "algorithm.distill.divergence=jsd", "algorithm.distill.beta=0.99"],
+    ),
+    "distill.term": (
+        [*OPD, "algorithm.distill.advantage_coef=1", "algorithm.distill.support=full"],
+        [*OPD, "algorithm.distill.advantage_coef=1"],
+    ),
+    "distill.sdpo": ([*SDPO, "algorithm.distill.outside=truncate"], [*SDPO, "algorithm.distill.outside=renormalize"]),
+    "distill.parallelism": ([*SDPO, "parallelism.pipeline=2"], [*SDPO]),
+    "distill.opsd": (
+        ["algorithm=opsd", "teacher=frozen"],
+        ["algorithm=opsd", "teacher=frozen", "algorithm.teacher_prompt_key=hint"],
+    ),
+    "distill.teacher": (["algorithm=opd"], [*OPD]),
+    "distill.teacher_folder": (["algorithm=opd", "teacher=sglang", "teacher.source=/nowhere"], [*OPD]),
+    "perf.publish_interval_range": (["perf.publish_interval=0"], ["perf.publish_interval=1"]),
+    "mode.staleness": (
+        ["mode=hybrid", "mode.max_staleness=1"],
+        ["mode=hybrid", "mode.max_staleness=1", "algorithm.importance.kind=tis"],
+    ),
+    "mode.devices": (
+        ["mode=hybrid", "launcher.num_gpus=2", "rollout.num_gpus=2", "parallelism.data=1"],
+        ["mode=hybrid", "launcher.num_gpus=2", "rollout.num_gpus=1", "parallelism.data=1"],
+    ),
+    "mode.offload": (["mode.offload=true"], ["mode.offload=false"]),
+    "rollout.sglang_args": (["rollout.sglang.tp_sise=2"], ["rollout.sglang.mem_fraction_static=0.5"]),
+    "rollout.over_sampling": (["rollout.over_sampling_batch_size=31"], ["rollout.over_sampling_batch_size=32"]),
+    "tracking.samples": (["tracking.rollout_samples=-1"], ["tracking.rollout_samples=0"]),
+    "tracking.wandb_key": (["tracking.wandb.mode=online"], ["tracking.wandb.mode=offline"]),
     "rollout.sampling": (["rollout.temperature=0"], ["rollout.temperature=0.1"]),
     "rollout.timeouts": (["rollout.http_timeout_seconds=0"], ["rollout.http_timeout_seconds=1"]),
     "eval.sets": (["eval.sets.reverse.temperature=0"], ["eval.sets.reverse.temperature=0.5"]),
@@ -69,6 +110,12 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def without_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 @pytest.mark.parametrize("rule_id", sorted(CASES))
 def test_a_rule_rejects_its_case_and_accepts_the_nearest(rule_id: str) -> None:
     wrong, right = CASES[rule_id]
@@ -77,7 +124,75 @@ def test_a_rule_rejects_its_case_and_accepts_the_nearest(rule_id: str) -> None:
 
 
 def test_every_error_rule_has_a_case() -> None:
-    assert {r.id for r in RULES.values() if r.severity is Severity.error} == set(CASES)
+    errors = {r.id for r in RULES.values() if r.severity is Severity.error}
+    assert errors - {f"perf.{name}" for name in TOGGLES} == set(CASES)
+
+
+def on(name: str) -> list[str]:
+    """Overrides that select a toggle in a config that it accepts."""
+    requirements = {
+        "pack_zero_adv": ["perf.skip_zero_adv=true", "perf.pack_zero_adv=true"],
+        "publish_interval": ["perf.publish_interval=2", "algorithm.old_policy=rollout"],
+    }
+    return requirements.get(name, [f"perf.{name}=true"])
+
+
+@pytest.mark.parametrize("name", sorted(TOGGLES))
+def test_a_toggle_is_accepted_alone_with_what_it_requires(name: str) -> None:
+    assert rules_broken(f"perf.{name}", *on(name)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [(t.name, c.path) for t in TOGGLES.values() for c in t.requires if c.broken_by]
+)
+def test_a_toggle_refuses_what_breaks_each_of_its_conditions_and_its_fix_mends_it(name: str, path: str) -> None:
+    condition = next(c for c in TOGGLES[name].requires if c.path == path)
+    wrong = [*on(name), *condition.broken_by]
+    found = [v for v in violations(*wrong) if v.rule == f"perf.{name}"]
+    assert path in [v.path for v in found]
+    mended = [v for v in violations(*wrong, *condition.fix.split()) if v.rule == f"perf.{name}"]
+    assert path not in [v.path for v in mended]
+
+
+def test_packing_needs_skipping_and_an_interval_needs_a_correction() -> None:
+    assert rules_broken("perf.pack_zero_adv", "perf.pack_zero_adv=true") == {"perf.pack_zero_adv"}
+    assert rules_broken("perf.publish_interval", "perf.publish_interval=2") == {"perf.publish_interval"}
+    reuse = ["perf.publish_interval=2", "perf.reuse_log_probs=true"]
+    assert rules_broken("perf.publish_interval", *reuse) == {"perf.publish_interval"}
+    assert rules_broken("perf.publish_interval", *reuse, "algorithm.importance.kind=tis") == set()
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(sorted(TOGGLES), 2)), ids="+".join)
+def test_two_toggles_together_pass_or_name_the_conflict(pair: tuple[str, str]) -> None:
+    names = ",".join(pair)
+    found = [v for v in violations(f"+perf=[{names}]") if v.severity is Severity.error]
+    assert all(v.rule in {f"perf.{name}" for name in pair} and v.fix for v in found)
+    if pair == ("pack_zero_adv", "skip_zero_adv"):
+        assert not found
+
+
+def test_seven_mistakes_are_seven_violations_and_each_fix_removes_its_own() -> None:
+    mistakes = [
+        "rollout.temperature=0",
+        "train.lr=-1",
+        "parallelism.tensor=3",
+        "train.global_batch_size=100",
+        "algorithm.loss.dual_clip=0.5",
+        "mode.offload=true",
+        "tracking.rollout_samples=-2",
+    ]
+    found = violations(*mistakes)
+    assert len(found) == 7
+    for violation in found:
+        left = violations(*mistakes, *violation.fix.split(" (")[0].split())
+        assert len(left) == 6
+        assert violation.path not in [v.path for v in left]
+
+
+def test_an_evaluation_cadence_that_defeats_the_interval_is_warned_of() -> None:
+    base = ["perf.publish_interval=2", "algorithm.old_policy=rollout"]
+    assert [v.rule for v in violations(*base, "eval.interval=3")] == ["perf.publish_cadence"]
+    assert violations(*base, "eval.interval=4") == []
 
 
 @pytest.mark.parametrize("override", ["rollout.top_p=0.9", "rollout.top_k=5", "train.max_tokens_per_gpu=4"])

@@ -16,7 +16,8 @@ def rewritten(source: str) -> str:
 
 def test_inert_where_cuda_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(sys, "meta_path", finders := [])
+    finders: list[object] = []
+    monkeypatch.setattr(sys, "meta_path", finders)
     assert install_cpu_compat() is False
     assert finders == []
 

@@ -29,9 +29,8 @@ def groups(params: list[torch.nn.Parameter], weight_decay: float) -> list[dict]:
 @pytest.mark.parametrize("betas", [(0.9, 0.95), (0.8, 0.999)])
 def test_ten_steps_equal_torchs_adamw(weight_decay: float, betas: tuple[float, float]) -> None:
     ours, theirs = parameters(0), parameters(0)
-    options = {"lr": 3e-2, "betas": betas, "eps": 1e-8}
-    optimizer = GroupStepAdam(groups(ours, weight_decay), **options)
-    reference = torch.optim.AdamW(groups(theirs, weight_decay), **options)
+    optimizer = GroupStepAdam(groups(ours, weight_decay), lr=3e-2, betas=betas, eps=1e-8)
+    reference = torch.optim.AdamW(groups(theirs, weight_decay), lr=3e-2, betas=betas, eps=1e-8)
     for step in range(10):
         for params in (ours, theirs):
             set_gradients(params, step)
