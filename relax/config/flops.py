@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from relax.config.hf_arch import has_qk_norm, has_qkv_bias
 from relax.config.schema import ArchConfig
 
 TRAINING_FACTOR = 3
@@ -15,6 +16,16 @@ def linear_parameters(arch: ArchConfig) -> int:
     attention = arch.hidden_size * arch.head_dim * (2 * arch.num_attention_heads + 2 * arch.num_kv_heads)
     layer = attention + 3 * arch.hidden_size * arch.ffn_hidden_size
     return arch.num_layers * layer + arch.hidden_size * arch.vocab_size
+
+
+def num_parameters(arch: ArchConfig) -> int:
+    """All weights, norms and biases included; a tied output layer counts once."""
+    norms = arch.hidden_size * (2 * arch.num_layers + 1)
+    per_layer = 2 * arch.head_dim if has_qk_norm(arch) else 0
+    if has_qkv_bias(arch):
+        per_layer += arch.head_dim * (arch.num_attention_heads + 2 * arch.num_kv_heads)
+    embedding = 0 if arch.tie_embeddings else arch.hidden_size * arch.vocab_size
+    return linear_parameters(arch) + embedding + norms + per_layer * arch.num_layers
 
 
 def forward_flops(arch: ArchConfig, lengths: Iterable[int]) -> float:
