@@ -17,14 +17,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from relax.config.megatron_args import ddp_config_args, padded_vocab_size, transformer_config_args
 from relax.config.schema import ArchConfig, RunConfig
 from relax.training.attention import PackedAttention
-
-
-class RMSNorm(torch.nn.RMSNorm):
-    """torch's RMS norm with the mark that sequence parallelism needs on its weight (Megatron's local norm lacks it)."""
-
-    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> None:
-        super().__init__(hidden_size, eps=eps, dtype=config.params_dtype)
-        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+from relax.training.norm import RMSNorm
 
 
 def layer_spec(config: TransformerConfig) -> TransformerBlockSubmodules:
