@@ -30,7 +30,7 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
 }
 """Dataclass of each algorithm; its key is the value of `algorithm.name` and `<key>_schema` in the config store."""
 
-FREE_FORM_MAPPINGS = ("rollout.sglang.", "data.task_args.")
+FREE_FORM_MAPPINGS = ("rollout.sglang.", "data.task_args.", "model.arch.rope_scaling.")
 """Fields whose keys belong to another library; that library's own check decides about them."""
 
 

@@ -22,7 +22,13 @@ pytestmark = pytest.mark.timeout(400)
 SOLVED = 0.9
 WINDOW = 5
 # one generation and one optimizer step of the default job, small
-SHORT = ("train.num_rollout=4", "train.sft.num_steps=3", "train.stop.reward=null", "rollout.batch_size=4")
+SHORT = (
+    "train.num_rollout=4",
+    "train.sft.num_steps=3",
+    "train.stop.reward=null",
+    "rollout.batch_size=4",
+    "save.interval=2",
+)
 
 
 def assert_solved(run: FinishedRun) -> None:
@@ -49,25 +55,34 @@ def test_two_processes_solve_the_task_too(layout: str, tmp_path: Path) -> None:
     assert_solved(train(tmp_path / "run", layout, timeout_seconds=380))
 
 
-def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(tmp_path: Path) -> None:
-    first, second = (train(tmp_path / name, *SHORT) for name in "ab")
-    assert first.returncode == 0, first.output[-3000:]
-    assert len(first.rewards) == 4
-    assert first.metrics_without_times == second.metrics_without_times
-    other = train(tmp_path / "c", *SHORT, "seed=1")
-    assert other.metrics_without_times != first.metrics_without_times
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """A short run that was never stopped."""
+    run = train(tmp_path_factory.mktemp("straight") / "run", *SHORT)
+    assert run.returncode == 0, run.output[-3000:]
+    assert len(run.rewards) == 4
+    return run
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    straight = train(tmp_path / "straight", *SHORT, "save.interval=2")
-    stopped = train(tmp_path / "stopped", *SHORT, "save.interval=2", "train.num_rollout=3")
+def test_the_same_seed_gives_the_same_metrics(straight: FinishedRun, tmp_path: Path) -> None:
+    assert train(tmp_path / "run", *SHORT).metrics_without_times == straight.metrics_without_times
+
+
+@pytest.mark.full
+def test_another_seed_gives_other_metrics(straight: FinishedRun, tmp_path: Path) -> None:
+    assert train(tmp_path / "run", *SHORT, "seed=1").metrics_without_times != straight.metrics_without_times
+
+
+def test_a_stopped_run_goes_on_where_it_was(straight: FinishedRun, tmp_path: Path) -> None:
+    stopped = train(tmp_path / "stopped", *SHORT, "train.num_rollout=3")
     assert stopped.returncode == 0, stopped.output[-3000:]
     resumed = train(tmp_path / "ignored", f"resume={stopped.root}", "train.num_rollout=4")
     assert resumed.returncode == 0, resumed.output[-3000:]
+    assert not (tmp_path / "ignored").exists()
     # the rollout after the last checkpoint was dropped and run again; no step appears twice
-    steps = [row["step"] for row in read_jsonl(stopped.root / "metrics.jsonl")]
+    steps = [row["step"] for row in stopped.metrics]
     assert steps == sorted(set(steps))
-    assert [r["rollout/reward"] for r in read_jsonl(stopped.root / "metrics.jsonl")[:4]] == straight.rewards
+    assert stopped.rewards == straight.rewards
 
 
 def test_every_optional_part_of_the_loss_runs(tmp_path: Path) -> None:

@@ -253,8 +253,12 @@ def test_custom_rewards_run_at_the_same_time() -> None:
 
 
 def test_math_worker_whose_pool_is_gone_ends_by_itself() -> None:
-    worker = subprocess.Popen([sys.executable, "-m", "relax.rewards.math_worker"], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "relax.rewards.math_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    )
     output, _ = worker.communicate(json.dumps(["1", r"\boxed{(10^8)!}", 0.5]).encode() + b"\n", timeout=60)
     assert output == b"ready\n"
     assert worker.returncode == -signal.SIGALRM

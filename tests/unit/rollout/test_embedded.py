@@ -190,9 +190,7 @@ def test_pause_waits_for_running_generation(
     thread.join()
 
 
-def test_from_folder_stops_at_every_known_eos(
-    tmp_path: Path, make_requests: Requests
-) -> None:
+def test_from_folder_stops_at_every_known_eos(tmp_path: Path, make_requests: Requests) -> None:
     config = ModelConfig(init=ModelInit.random, arch=ArchConfig(), charset="0123456789>")
     folder = materialize_model(config, seed=0, folder=tmp_path / "m")
     (folder / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')

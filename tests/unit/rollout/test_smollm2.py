@@ -25,11 +25,16 @@ def test_log_probs_of_sampled_answers_equal_a_scoring_pass() -> None:
     torch.set_num_threads(1)
     tokenizer = load_tokenizer(MODEL)
     config = DataConfig(
-        kind=DataKind.file, path=str(GSM8K), prompt_key="question", label_key="answer", label_pattern="#### (.+)$",
+        kind=DataKind.file,
+        path=str(GSM8K),
+        prompt_key="question",
+        label_key="answer",
+        label_pattern="#### (.+)$",
         chat_template=True,
     )
-    samples = make_samples(PromptSource(config, tokenizer, seed=0).batch(0, 2), rollout_id=0, num_samples=2,
-                           first_index=0, first_group=0)
+    samples = make_samples(
+        PromptSource(config, tokenizer, seed=0).batch(0, 2), rollout_id=0, num_samples=2, first_index=0, first_group=0
+    )
     engine = EmbeddedEngine.from_folder(MODEL, dtype=DType.fp32)
     requests = build_requests(samples, seed=0, sampling=SamplingParams(8, 0.7))
     attach_results(samples, engine.generate(requests), tokenizer)
