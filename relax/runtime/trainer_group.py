@@ -64,7 +64,7 @@ class TrainerGroup:
 
     def train_sft_step(self, batch: TrainBatch) -> dict[str, float]:
         """One supervised step; merged metrics."""
-        return _merge_steps(self._all("train_sft_step", ray.put(batch)))
+        return merge_steps(self._all("train_sft_step", ray.put(batch)))
 
     def finish_sft(self) -> None:
         """End the supervised phase."""
@@ -87,7 +87,7 @@ class TrainerGroup:
         results = self._all("train_step", ray.put(batch))
         figures = [result.memory for result in results if result is not None]
         self.peak_memory = {name: max(item[name] for item in figures) for name in figures[0]}
-        return _merge_steps(results)
+        return merge_steps(results)
 
     def publish(self) -> list[Any]:
         """References of the weight buckets."""
@@ -111,7 +111,7 @@ class TrainerGroup:
         return gather(refs, timeout_seconds=timeout_seconds or self._timeout, what=f"trainer.{method} on all ranks")
 
 
-def _merge_steps(results: Sequence[StepResult | None]) -> dict[str, float]:
+def merge_steps(results: Sequence[StepResult | None]) -> dict[str, float]:
     """Metrics add up over data-parallel ranks; learning rate and gradient norm are the same on all."""
     steps = [result for result in results if result is not None]
     merged = {name: sum(step.metrics[name] for step in steps) for name in steps[0].metrics}
