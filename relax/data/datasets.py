@@ -54,6 +54,8 @@ def _load_file(config: DataConfig) -> tuple[list[PromptRow], RowReport]:
     rows: list[PromptRow] = []
     report = RowReport()
     for where, record in _records(path):
+        if config.max_rows is not None and len(rows) == config.max_rows:
+            break
         report.num_read += 1
         try:
             if isinstance(record, _BadRow):

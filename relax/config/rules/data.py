@@ -47,6 +47,7 @@ def origin(config: RunConfig) -> Iterator[Finding]:
                 f"{prefix}.task=reverse",
             )
         yield from at_least(f"{prefix}.size", data.size, 1, "it counts the rows of an epoch")
+        yield from at_least(f"{prefix}.max_rows", data.max_rows, 1, "it counts rows")
         yield from at_least(f"{prefix}.max_prompt_len", data.max_prompt_len, 1, "it counts tokens")
         if "{prompt}" not in data.prompt_template:
             yield Finding(

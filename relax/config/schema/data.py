@@ -24,6 +24,8 @@ class DataConfig:
     """Arguments of the procedural task, by its own names."""
     size: int = 10_000
     """Rows a procedural task draws (an epoch)."""
+    max_rows: int | None = None
+    """Use the first so many rows of a file; all when absent."""
     seed: int = 0
     """Seed of a procedural task's rows; training and evaluation sets use different ones."""
     prompt_key: str = "prompt"

@@ -128,3 +128,11 @@ def test_gsm8k_needs_no_preparation() -> None:
     rows, report = load_rows(config(str(GSM8K), prompt_key="question", label_key="answer", label_pattern="#### (.+)$"))
     assert (len(rows), report.num_bad) == (7473, 0)
     assert rows[0].label == "72"
+
+
+def test_max_rows_keeps_the_first_rows_and_reads_no_further(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"prompt": "{i}", "label": "{i}"}}\n' for i in range(5)) + "{broken\n")
+    rows, report = load_rows(DataConfig(kind=DataKind.file, path=str(path), max_rows=3))
+    assert [row.prompt for row in rows] == ["0", "1", "2"]
+    assert report.num_read == 3
