@@ -184,6 +184,11 @@ def explain_hydra_error(error: BaseException) -> str:
         current = current.__cause__ or current.__context__
     message = f"{error}\n{error.__cause__ or ''}".split("Config search path:")[0]
     noise = ("object_type=", "reference_type=", "Set the env", "full_key:", "See https:")
+    # Hydra lists the options of a group one a line
+    message, separator, options = message.partition("Available options in")
+    if separator:
+        group, *names = options.split()
+        message += f"available in {group} {', '.join(names)}"
     lines = [line.strip() for line in message.splitlines() if not line.strip().startswith(noise)]
     return "\n".join(line for line in lines if line)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from relax.config.availability import unavailable
+from relax.config.cadence import due
 from relax.config.compose import compose_run, conf_dir
 from relax.config.flops import num_parameters
+from relax.config.hf_arch import arch_from_hf_config, hf_config_dict
 from relax.config.resolve import resolve
 from relax.config.rules import Scope, Severity, check
 
@@ -45,6 +47,26 @@ def test_every_model_option_with_dimensions_is_held_against_its_published_size()
     assert options - set(PUBLISHED) == {"smollm2_135m"}
 
 
+@pytest.mark.parametrize("option", sorted(PUBLISHED))
+def test_a_model_option_agrees_with_its_folder_whoever_wrote_it(option: str) -> None:
+    """transformers 5 keeps the rope's base and scaling in `rope_parameters`; before it they were two keys."""
+    arch = compose_run([f"model={option}"]).model.arch
+    assert arch is not None
+    written_by_5 = hf_config_dict(arch)
+    assert arch_from_hf_config(written_by_5) == arch
+    written_by_4 = {name: value for name, value in written_by_5.items() if name != "rope_parameters"}
+    written_by_4 |= {"rope_theta": arch.rope_theta, "rope_scaling": arch.rope_scaling or None}
+    assert arch_from_hf_config(written_by_4) == arch
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_evaluation_falls_into_a_recipes_measured_window(recipe: str) -> None:
+    config = compose_run([f"experiment={recipe}"])
+    if config.evidence.window is not None:
+        first, last = map(int, config.evidence.window.split("-"))
+        assert not [step for step in range(first, last + 1) if due(step, config.eval.interval)]
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("toggle", [[], ["+perf=baseline"]], ids=["plain", "baseline"])
 def test_a_recipe_passes_the_rules(recipe: str, toggle: list[str]) -> None:
@@ -76,5 +98,5 @@ def test_the_dapo_recipe_is_what_it_says() -> None:
 
 def test_the_sdpo_recipes_share_four_gpus() -> None:
     config, _ = resolve(compose_run(["experiment=sdpo_tooluse_4gpu"]))
-    assert config.parallelism.data == 4
+    assert config.parallelism.tensor * (config.parallelism.data or 0) == 4
     assert (config.rollout.num_gpus, config.rollout.num_engines, config.teacher.num_gpus) == (3, 3, 1)
