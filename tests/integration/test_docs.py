@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import relax.check
+import relax.plan
 from relax.config.check import resolve_and_check
 from relax.config.compose import compose_run, conf_dir
 from relax.config.errors import ConfigError
@@ -16,6 +18,13 @@ from tests.helpers.runs import ROOT, train
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMAND = re.compile(r"^\.venv/bin/python -m relax\.train (.*?)(?:\s+#.*)?$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\.venv/bin/python -m relax\.(?:check|plan) .*$", README, re.MULTILINE))
+def test_every_check_and_plan_command_of_the_readme_is_valid(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module, *overrides = line.split(" -m ")[1].split()
+    main = {"relax.check": relax.check.main, "relax.plan": relax.plan.main}[module]
+    assert main(overrides) == 0, capsys.readouterr().out
 
 
 def train_commands() -> list[list[str]]:

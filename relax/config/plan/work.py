@@ -6,7 +6,7 @@ from typing import Any
 
 from relax.config.flops import TRAINING_FACTOR, forward_flops, num_parameters
 from relax.config.resolve import needs_reference
-from relax.config.schema import ArchConfig, DType, OldPolicy, RunConfig
+from relax.config.schema import ArchConfig, DType, OldPolicy, Recompute, RunConfig
 
 BYTES = {DType.fp32: 4, DType.bf16: 2}
 """Bytes of a weight."""
@@ -44,7 +44,10 @@ def memory_estimate(arch: ArchConfig, config: RunConfig) -> dict[str, float]:
     state = 8 + (4 if config.model.dtype is DType.bf16 else 0)
     optimizer = shard * state / ((p.data or 1) if p.distributed_optimizer else 1)
     tokens = config.train.max_tokens_per_gpu
-    per_token = arch.num_layers * arch.hidden_size * ACTIVATION_BYTES_PER_HIDDEN * weight / 2
+    layer = arch.hidden_size * ACTIVATION_BYTES_PER_HIDDEN * weight / 2
+    # full recomputation keeps every layer's input and the activations of one layer
+    recomputed = arch.num_layers * arch.hidden_size * weight + layer
+    per_token = recomputed if config.train.recompute is Recompute.full else arch.num_layers * layer
     estimate = {
         "weights": shard * weight,
         "gradients": shard * 4,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from relax.config.check import resolve_and_check
-from relax.config.compose import compose_run
+from relax.config.compose import compose_run, conf_dir
 from relax.config.errors import ConfigError
 from relax.config.resolve import needs_reference, resolve, resolve_length
 from relax.config.rules import RULES, Scope, Severity, Violation, check
@@ -199,6 +199,13 @@ def test_an_evaluation_cadence_that_defeats_the_interval_is_warned_of() -> None:
 def test_a_doubtful_choice_is_a_warning(override: str) -> None:
     _, _, warnings = resolve_and_check(compose_run([override]))
     assert [w.severity for w in warnings] == [Severity.warning]
+
+
+@pytest.mark.parametrize("group", sorted(p.name for p in conf_dir().iterdir() if p.is_dir() and p.name != "experiment"))
+def test_every_option_of_a_group_is_valid_or_says_what_it_lacks(group: str) -> None:
+    for option in sorted(path.stem for path in (conf_dir() / group).glob("*.yaml")):
+        found = violations(f"+{group}={option}" if group == "perf" else f"{group}={option}")
+        assert all(v.fix and v.why for v in found), option
 
 
 def test_all_mistakes_are_reported_together() -> None:
