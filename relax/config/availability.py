@@ -33,6 +33,9 @@ def unavailable(config: RunConfig) -> Iterator[str]:
     if config.parallelism.distributed_optimizer and config.save.interval is not None:
         yield "save.interval with parallelism.distributed_optimizer=true is not available yet: save.interval=null"
     if config.launcher.kind not in (LauncherKind.local, LauncherKind.ray):
-        yield f"launcher.kind={config.launcher.kind.value} is not available yet: launcher=local or launcher=ray"
+        yield (
+            f"launcher.kind={config.launcher.kind.value} submits a job: use `python -m relax.launch` with the same "
+            "overrides (--render shows what it would submit)"
+        )
     if config.debug.dump is not None:
         yield f"debug.dump={config.debug.dump} is not available yet: debug.dump=null"

@@ -10,13 +10,14 @@ import ray
 from relax.config.schema import RunConfig
 from relax.data.weights import WeightBucket
 from relax.rollout.embedded import EmbeddedEngine
+from relax.runtime.logs import Logged
 from relax.training.worker import TrainWorker
 
 BUCKET_BYTES = 256 * 2**20
 """Size of a weight bucket on its way to the engines."""
 
 
-class TrainerActor(TrainWorker):
+class TrainerActor(Logged, TrainWorker):
     """One trainer rank as an actor."""
 
     def publish(self, *, send: bool) -> list[Any]:
@@ -30,12 +31,8 @@ class TrainerActor(TrainWorker):
         """
         return [ray.put(bucket) for bucket in self.export_buckets(BUCKET_BYTES) if send]
 
-    def ready(self) -> bool:
-        """Answers once the model is loaded."""
-        return True
 
-
-class EngineActor(EmbeddedEngine):
+class EngineActor(Logged, EmbeddedEngine):
     """One embedded engine as an actor."""
 
     def __init__(self, config: RunConfig, *, model_dir: Path, device: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +14,14 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from relax.config.errors import ConfigError
-from relax.config.schema import LauncherKind, RunConfig
-from relax.runtime.placement import PlacementPlan, check_feasible, plan_placement
+from relax.config.schema import LauncherConfig, LauncherKind, RunConfig
+from relax.runtime.placement import PlacementPlan, check_feasible, plan_placement, strategy
+
+CONTACT_TIMEOUT_SECONDS = 5.0
+"""Longest wait for a first answer of a Ray head."""
+
+NODE_POLL_SECONDS = 0.5
+"""Time between two looks at the cluster's nodes."""
 
 _QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -31,6 +39,44 @@ def worker_environment(config: RunConfig) -> dict[str, str]:
         "PYTHONWARNINGS": "ignore",
         "TQDM_DISABLE": "1",
     }
+
+
+def _reachable_address(address: str | None) -> str:
+    """`address` after a first contact; Ray's own attempts to reach a dead one take much longer.
+
+    Raises:
+        ConfigError: nobody listens at host:port.
+    """
+    if address is None or address == "auto":
+        return "auto"
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONTACT_TIMEOUT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"launcher.address={address}: nobody answers there ({error}); it must be host:port of a Ray head "
+            "(`ray start --head`), or launcher=local"
+        ) from error
+    return address
+
+
+def _wait_for_nodes(launcher: LauncherConfig) -> list[dict[str, float]]:
+    """Resources of the nodes, once as many as the config names are alive.
+
+    Raises:
+        ConfigError: too few joined in time.
+    """
+    deadline = time.monotonic() + launcher.start_timeout_seconds
+    while True:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if len(nodes) >= launcher.num_nodes:
+            return nodes
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"launcher.num_nodes={launcher.num_nodes}: {len(nodes)} Ray nodes are alive after "
+                f"{launcher.start_timeout_seconds:g} s (launcher.start_timeout_seconds)"
+            )
+        time.sleep(NODE_POLL_SECONDS)
 
 
 @contextmanager
@@ -54,7 +100,7 @@ def ray_session(config: RunConfig) -> Iterator[tuple[PlacementPlan, Any]]:
         options |= {"address": "local", "num_cpus": cpus, "num_gpus": launcher.num_gpus}
         options["object_store_memory"] = int(launcher.object_store_gib * 2**30)
     else:
-        options["address"] = launcher.address or "auto"
+        options["address"] = _reachable_address(launcher.address)
     try:
         ray.init(**options)
     except ConnectionError as error:
@@ -63,9 +109,10 @@ def ray_session(config: RunConfig) -> Iterator[tuple[PlacementPlan, Any]]:
             "`ray start --head`, or launcher=local"
         ) from error
     try:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        check_feasible(plan.bundles, nodes)
-        group = placement_group(plan.bundles, strategy="PACK" if launcher.num_nodes == 1 else "SPREAD")
+        how = strategy(plan, num_nodes=launcher.num_nodes)
+        nodes = _wait_for_nodes(launcher)
+        check_feasible(plan.bundles, nodes, one_each=how == "STRICT_SPREAD")
+        group = placement_group(plan.bundles, strategy=how)
         if not group.wait(timeout_seconds=launcher.start_timeout_seconds):
             raise TimeoutError(
                 f"waited {launcher.start_timeout_seconds:g} s for {len(plan.bundles)} bundles of {plan.bundles[0]}: "

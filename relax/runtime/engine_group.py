@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from relax.config.schema import RunConfig
 from relax.rollout.protocol import GenerateRequest, GenerateResult
 from relax.runtime.actors import EngineActor
+from relax.runtime.logs import LogFiles
 from relax.runtime.placement import PlacementPlan
 from relax.runtime.waiting import gather
 
@@ -34,14 +35,15 @@ class EngineGroup:
             for index, bundle in enumerate(plan.engine_bundles)
         ]
 
-    def wait_ready(self) -> None:
-        """Return when every engine answers."""
-        refs = [actor.health.remote() for actor in self._actors]
-        gather(
+    def wait_ready(self) -> dict[str, LogFiles]:
+        """Return when every engine answers, with where its output goes."""
+        refs = [actor.log_files.remote() for actor in self._actors]
+        files = gather(
             refs,
             timeout_seconds=self._config.rollout.engine_start_timeout_seconds,
             what="the rollout engines to start (rollout.engine_start_timeout_seconds)",
         )
+        return {f"engine-{index}": item for index, item in enumerate(files)}
 
     def generate(self, requests: Sequence[GenerateRequest]) -> list[GenerateResult]:
         """One response for each request, in order. Seeds make the draw independent of the dealing."""

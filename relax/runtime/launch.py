@@ -6,10 +6,13 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import ray
 
 from relax.config.arch import effective_arch
 from relax.config.errors import ConfigError
@@ -25,6 +28,7 @@ from relax.runtime.cluster import ray_session
 from relax.runtime.colocate import run_colocate
 from relax.runtime.engine_group import EngineGroup
 from relax.runtime.ledger import Ledger
+from relax.runtime.logs import LogFiles, collect_logs
 from relax.runtime.run import EvalSet, Run
 from relax.runtime.trainer_group import TrainerGroup
 from relax.tracking.files import write_json_atomic
@@ -85,12 +89,13 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
                 run_dir=directory,
                 num_rollout=config.train.num_rollout or 1,
             )
-            first = _start(run, checkpoint)
-            tracker.display.say(f"trainer and engines are up after {time.monotonic() - started:.1f} s")
-            run_colocate(run, first_rollout=first)
-            run.ledger.check()
-            if config.save.final_model:
-                run.trainer.save_hf(directory.final_model)
+            with _logs_collected(run) as actors:
+                actors |= run.trainer.wait_ready() | run.engines.wait_ready()
+                tracker.display.say(f"trainer and engines are up after {time.monotonic() - started:.1f} s")
+                run_colocate(run, first_rollout=_restore(run, checkpoint))
+                run.ledger.check()
+                if config.save.final_model:
+                    run.trainer.save_hf(directory.final_model)
             outcome = "finished"
     except KeyboardInterrupt:
         outcome = "interrupted"
@@ -101,10 +106,21 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _start(run: Run, checkpoint: tuple[Path, dict[str, Any]] | None) -> int:
-    """Wait for all actors, load a checkpoint where there is one; the first rollout to run."""
-    run.trainer.wait_ready()
-    run.engines.wait_ready()
+@contextmanager
+def _logs_collected(run: Run) -> Iterator[dict[str, LogFiles]]:
+    """Whatever happens inside, the logs of the actors put into the mapping end in the run directory."""
+    actors: dict[str, LogFiles] = {}
+    try:
+        yield actors
+    finally:
+        try:
+            collect_logs(actors, run.run_dir.root / "logs")
+        except (TimeoutError, ray.exceptions.RayError) as error:  # the run's own outcome matters more
+            run.tracker.display.say(f"warning: the actors' logs could not be collected ({error})")
+
+
+def _restore(run: Run, checkpoint: tuple[Path, dict[str, Any]] | None) -> int:
+    """Load a checkpoint where there is one; the first rollout to run."""
     run.trainer.set_total_steps(run.num_rollout * (run.config.train.num_steps_per_rollout or 1))
     if checkpoint is None:
         return 0

@@ -44,18 +44,35 @@ def plan_placement(config: RunConfig) -> PlacementPlan:
     )
 
 
-def check_feasible(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raise ConfigError with the numbers when the nodes cannot hold the bundles (first fit, largest first)."""
+def strategy(plan: PlacementPlan, *, num_nodes: int) -> str:
+    """Ray's placement strategy: together on one node; one bundle a node where they are as many; else spread."""
+    if num_nodes == 1:
+        return "PACK"
+    return "STRICT_SPREAD" if len(plan.bundles) <= num_nodes else "SPREAD"
+
+
+def check_feasible(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]], *, one_each: bool = False) -> None:
+    """Raise ConfigError with the numbers when the nodes cannot hold the bundles (first fit).
+
+    Args:
+        bundles: bundles of equal size.
+        nodes: resources of each node.
+        one_each: every bundle needs a node of its own.
+    """
     free = [dict(node) for node in nodes]
-    for bundle in sorted(bundles, key=lambda b: (b.get("GPU", 0), b.get("CPU", 0)), reverse=True):
+    for bundle in bundles:
         home = next((node for node in free if all(node.get(k, 0) >= need for k, need in bundle.items())), None)
         if home is None:
             have = "; ".join(f"node {i}: {_amounts(node)}" for i, node in enumerate(nodes))
             total = {k: sum(b.get(k, 0) for b in bundles) for k in bundle}
             raise ConfigError(
-                f"the run asks for {len(bundles)} bundles of {_amounts(bundle)} ({_amounts(total)} in all), "
+                f"the run asks for {len(bundles)} bundles of {_amounts(bundle)} ({_amounts(total)} in all)"
+                f"{', each on a node of its own' if one_each else ''}, "
                 f"the cluster has {have or 'no nodes'}: lower parallelism.* or rollout.num_engines, or add nodes"
             )
+        if one_each:
+            free.remove(home)
+            continue
         for key, need in bundle.items():
             home[key] -= need
 

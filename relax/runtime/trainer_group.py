@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from relax.config.schema import RunConfig
 from relax.data.batch import FloatArray, TrainBatch
 from relax.runtime.actors import TrainerActor
+from relax.runtime.logs import LogFiles
 from relax.runtime.placement import PlacementPlan
 from relax.runtime.ports import free_port_address
 from relax.runtime.waiting import gather
@@ -54,9 +55,10 @@ class TrainerGroup:
         self.peak_memory: dict[str, float] = {}
         """Highest of each memory figure over the ranks after the last step, in bytes."""
 
-    def wait_ready(self) -> None:
-        """Return when every rank has its model loaded."""
-        self._all("ready", timeout_seconds=self._config.launcher.start_timeout_seconds)
+    def wait_ready(self) -> dict[str, LogFiles]:
+        """Return when every rank has its model loaded, with where its output goes."""
+        files = self._all("log_files", timeout_seconds=self._config.launcher.start_timeout_seconds)
+        return {f"trainer-{rank}": item for rank, item in enumerate(files)}
 
     def start_sft(self) -> None:
         """Begin the supervised phase."""

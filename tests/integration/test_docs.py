@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import relax.check
+import relax.launch
 import relax.plan
 from relax.config.check import resolve_and_check
 from relax.config.compose import compose_run, conf_dir
@@ -17,6 +18,7 @@ from relax.config.errors import ConfigError
 from tests.helpers.runs import ROOT, train
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+LAUNCHERS = (ROOT / "docs/launchers.md").read_text(encoding="utf-8")
 COMMAND = re.compile(r"^\.venv/bin/python -m relax\.train (.*?)(?:\s+#.*)?$", re.MULTILINE)
 
 
@@ -25,6 +27,11 @@ def test_every_check_and_plan_command_of_the_readme_is_valid(line: str, capsys: 
     module, *overrides = line.split(" -m ")[1].split()
     main = {"relax.check": relax.check.main, "relax.plan": relax.plan.main}[module]
     assert main(overrides) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\.venv/bin/python -m relax\.launch (.*)$", LAUNCHERS, re.MULTILINE))
+def test_every_launch_command_of_the_docs_renders(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert relax.launch.main(line.split()) == 0, capsys.readouterr().err
 
 
 def train_commands() -> list[list[str]]:

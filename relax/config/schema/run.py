@@ -78,12 +78,26 @@ class LauncherConfig:
     """Nodes of the cluster."""
     num_gpus: int = 0
     """GPUs a node; 0 runs everything on CPUs (gloo)."""
+    num_cpus: int | None = None
+    """CPUs a node that slurm and kuberay ask for; their default when absent."""
     num_threads: int = 1
     """CPU threads a process (OpenMP and torch). Tiny models are fastest with 1."""
     object_store_gib: float = 1.0
     """Size of Ray's shared-memory object store."""
     start_timeout_seconds: float = 180.0
     """Longest wait for Ray and for the actors to come up."""
+    time_limit: str = "24:00:00"
+    """Longest time of a submitted job, `hours:minutes:seconds` (slurm, kuberay)."""
+    partition: str | None = None
+    """Slurm partition."""
+    account: str | None = None
+    """Slurm account."""
+    setup: str = ""
+    """Shell line that a slurm job runs first, for example to activate an environment on every node."""
+    image: str = "relax:latest"
+    """Container image of a kuberay job (the Dockerfile's)."""
+    namespace: str = "default"
+    """Kubernetes namespace of a kuberay job."""
 
 
 @dataclass

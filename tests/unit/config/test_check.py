@@ -225,7 +225,6 @@ def test_all_mistakes_are_reported_together() -> None:
         "rollout=sglang",
         "algorithm=sdpo",
         "teacher=ema",
-        "launcher=slurm",
         "parallelism.pipeline=2",
         "algorithm.old_policy=kept",
     ],

@@ -28,5 +28,8 @@ def test_an_infeasible_placement_is_an_error_with_the_numbers() -> None:
     check_feasible([{"CPU": 1.0}] * 3, [{"CPU": 2.0}, {"CPU": 1.0}])
     with pytest.raises(ConfigError, match=r"3 bundles of 2 CPU \(6 CPU in all\), the cluster has node 0: 5 CPU"):
         check_feasible([{"CPU": 2.0}] * 3, [{"CPU": 5.0}])
+    with pytest.raises(ConfigError, match=r"each on a node of its own, the cluster has node 0: 9 CPU"):
+        check_feasible([{"CPU": 1.0}] * 2, [{"CPU": 9.0}], one_each=True)
+    check_feasible([{"CPU": 1.0}] * 2, [{"CPU": 1.0}, {"CPU": 1.0}], one_each=True)
     with pytest.raises(ConfigError, match="1 GPU"):
         check_feasible([{"CPU": 1.0, "GPU": 1.0}], [{"CPU": 8.0}])
