@@ -19,11 +19,15 @@ from tests.helpers.runs import ROOT, train
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LAUNCHERS = (ROOT / "docs/launchers.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs/README.md").read_text(encoding="utf-8")
 COMMAND = re.compile(r"^\.venv/bin/python -m relax\.train (.*?)(?:\s+#.*)?$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("line", re.findall(r"^\.venv/bin/python -m relax\.(?:check|plan) .*$", README, re.MULTILINE))
-def test_every_check_and_plan_command_of_the_readme_is_valid(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+LOOKING = re.compile(r"^(?:\.venv/bin/)?python -m relax\.(?:check|plan) [^#\n]*", re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LOOKING.findall(README) + LOOKING.findall(INDEX))
+def test_every_check_and_plan_command_of_the_docs_is_valid(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     module, *overrides = line.split(" -m ")[1].split()
     main = {"relax.check": relax.check.main, "relax.plan": relax.plan.main}[module]
     assert main(overrides) == 0, capsys.readouterr().out
