@@ -26,6 +26,7 @@ from relax.runtime.trainer_group import merge_steps
 from relax.tracking.run_dir import RunDir
 from relax.tracking.tracker import Tracker
 from relax.training.worker import Policy, TrainWorker, merge_scores
+from tests.helpers.training import trainer
 from tests.helpers.workers import Rank
 
 
@@ -96,32 +97,24 @@ def run_with_fake_engine(rank: Rank, config: RunConfig, folder: Path) -> list[fl
     arch = arch_from_hf_config(read_hf_config(model_dir) or {})
     scorer = RewardScorer(config.reward)
     sources = {name: PromptSource(item.data, tokenizer, seed=config.seed) for name, item in config.eval.sets.items()}
-    worker = TrainWorker(
-        config,
-        model_dir=model_dir,
-        rank=rank.rank,
-        world_size=rank.world_size,
-        init_method=rank.init_method(),
-        device="cpu",
-    )
-    run = Run(
-        config=config,
-        arch=arch,
-        tokenizer=tokenizer,
-        source=source,
-        scorer=scorer,
-        eval_sets=[EvalSet(name, item, scorer) for name, item in sources.items()],
-        trainer=SpmdTrainer(worker),  # type: ignore[arg-type]
-        engines=FakeEngines(),  # type: ignore[arg-type]
-        ledger=Ledger(),
-        tracker=Tracker(config, directory),
-        run_dir=directory,
-        num_rollout=config.train.num_rollout or 1,
-    )
-    try:
-        run_colocate(run, first_rollout=0)
-        run.ledger.check()
-    finally:
-        run.close()
-        worker.shutdown()
-    return run.recent_rewards
+    with trainer(rank, config, model_dir) as worker:
+        run = Run(
+            config=config,
+            arch=arch,
+            tokenizer=tokenizer,
+            source=source,
+            scorer=scorer,
+            eval_sets=[EvalSet(name, item, scorer) for name, item in sources.items()],
+            trainer=SpmdTrainer(worker),  # type: ignore[arg-type]
+            engines=FakeEngines(),  # type: ignore[arg-type]
+            ledger=Ledger(),
+            tracker=Tracker(config, directory),
+            run_dir=directory,
+            num_rollout=config.train.num_rollout or 1,
+        )
+        try:
+            run_colocate(run, first_rollout=0)
+            run.ledger.check()
+        finally:
+            run.close()
+        return run.recent_rewards
