@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relax.config.schema import ModeKind, RunConfig
+from relax.config.toggles import REUSE_LOG_PROBS
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, list[Change]]:
         put(train, "train", "num_steps_per_rollout", samples // size, f"{samples} samples a rollout ÷ {size} a step")
     if train.log_probs_max_tokens_per_gpu is None:
         put(train, "train", "log_probs_max_tokens_per_gpu", train.max_tokens_per_gpu, "it follows max_tokens_per_gpu")
-    if not needs_reference(resolved) and resolved.algorithm.kl.kind is not type(resolved.algorithm.kl)().kind:
-        put(
-            resolved.algorithm.kl,
-            "algorithm.kl",
-            "kind",
-            type(resolved.algorithm.kl)().kind,
-            "both KL coefficients are 0: no reference is loaded and the estimator is not used",
-        )
+    _resolve_reference(resolved, put)
+    _resolve_reuse(resolved, put)
     return resolved, changes
 
 
@@ -95,6 +90,25 @@ def _resolve_devices(config: RunConfig, put: Put) -> None:
         put(config.mode, "mode", "offload", offload, f"mode.kind={config.mode.kind.value} on {gpus} GPUs")
 
 
+def _resolve_reference(config: RunConfig, put: Put) -> None:
+    """Zero-KL clean-up: without a coefficient there is no reference role, no copy of its weights and no forward."""
+    needed = needs_reference(config)
+    because = (
+        "a KL coefficient compares the policy with it"
+        if needed
+        else ("both KL coefficients are 0: no reference weights are kept and no reference forward runs")
+    )
+    put(config.algorithm.kl, "algorithm.kl", "reference", needed, because)
+
+
+def _resolve_reuse(config: RunConfig, put: Put) -> None:
+    """On-policy single-step runs in async mode reuse the training forward's log-probs without being asked."""
+    on_policy = config.mode.kind is ModeKind("async") and config.mode.max_staleness == 0
+    if on_policy and not config.perf.reuse_log_probs and all(c.holds(config) for c in REUSE_LOG_PROBS.requires):
+        because = "mode=async at staleness 0 with one optimizer step a rollout is on-policy: no separate scoring pass"
+        put(config.perf, "perf", "reuse_log_probs", True, because)
+
+
 def needs_reference(config: RunConfig) -> bool:
     """Whether any term compares the policy with a frozen reference."""
     kl = config.algorithm.kl
@@ -108,12 +122,14 @@ def resolve_length(config: RunConfig, *, num_prompts: int) -> tuple[RunConfig, l
     """
     resolved = copy.deepcopy(config)
     train = resolved.train
-    if train.num_epoch is None:
-        return resolved, []
     per_epoch = num_prompts / config.rollout.batch_size
+    because = f"{num_prompts} prompts ÷ {config.rollout.batch_size} prompts a rollout"
+    changes = [Change("num_rollout_per_epoch", None, round(per_epoch, 3), because)]
+    if train.num_epoch is None:
+        return resolved, changes
     from_epochs = max(1, int(per_epoch * train.num_epoch))
     if train.num_rollout is not None and train.num_rollout <= from_epochs:
-        return resolved, []
+        return resolved, changes
     before, train.num_rollout = train.num_rollout, from_epochs
-    because = f"{train.num_epoch} epochs of {num_prompts} prompts ÷ {config.rollout.batch_size} prompts a rollout"
-    return resolved, [Change("train.num_rollout", before, from_epochs, because)]
+    changes.append(Change("train.num_rollout", before, from_epochs, f"{train.num_epoch} epochs of {because}"))
+    return resolved, changes

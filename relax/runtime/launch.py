@@ -53,7 +53,7 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     eval_sources = {
         name: PromptSource(item.data, tokenizer, seed=config.seed) for name, item in config.eval.sets.items()
     }
-    _check_context(config, source, eval_sources)
+    _check_fit(config, tokenizer, source, eval_sources)
     scorer = RewardScorer(config.reward)
     config, length_changes = resolve_length(config, num_prompts=len(source))
     directory = RunDir(run_dir.absolute())
@@ -138,11 +138,21 @@ def _tokenizer(config: RunConfig) -> PreTrainedTokenizerBase:
     return build_char_tokenizer(config.model.charset or "")
 
 
-def _check_context(config: RunConfig, source: PromptSource, eval_sources: Mapping[str, PromptSource]) -> None:
-    """Raise ConfigError when the longest prompt and its response do not fit the model's context."""
+def _check_fit(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    source: PromptSource,
+    eval_sources: Mapping[str, PromptSource],
+) -> None:
+    """Raise ConfigError when tokenizer or longest sequence do not fit the model's vocabulary and context."""
     arch = effective_arch(config.model)
     if arch is None:
         return
+    if len(tokenizer) > arch.vocab_size:
+        raise ConfigError(
+            f"model.source={config.model.source}: the tokenizer has {len(tokenizer)} tokens, the model's vocabulary "
+            f"{arch.vocab_size}: they do not belong together"
+        )
     cases = [("rollout", "data", source, config.rollout.max_response_len)]
     for name, item in config.eval.sets.items():
         response = item.max_response_len or config.rollout.max_response_len

@@ -46,6 +46,20 @@ def tensor_divides(config: RunConfig) -> Iterator[Finding]:
         )
 
 
+@rule("parallelism.pipeline_divides", "parallelism.pipeline", "model.arch")
+def pipeline_divides(config: RunConfig) -> Iterator[Finding]:
+    """Pipeline stages hold equal numbers of layers."""
+    stages, arch = config.parallelism.pipeline, arch_or_none(config)
+    if arch is not None and stages > 1 and arch.num_layers >= 1 and arch.num_layers % stages:
+        yield Finding(
+            "parallelism.pipeline",
+            stages,
+            f"a divisor of num_layers={arch.num_layers} ({divisors(arch.num_layers)})",
+            "every stage holds the same number of layers",
+            "parallelism.pipeline=1",
+        )
+
+
 @rule("parallelism.sequence_parallel", "parallelism.sequence_parallel", "parallelism.tensor")
 def sequence_parallel(config: RunConfig) -> Iterator[Finding]:
     """Sequence parallelism shards over the tensor-parallel ranks, so there must be several."""

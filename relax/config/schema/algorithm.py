@@ -54,6 +54,8 @@ class KlConfig:
     """Weight of the KL as a loss term."""
     penalty_coef: float = 0.0
     """Weight of the KL as a per-token penalty subtracted from the advantage."""
+    reference: bool | None = None
+    """Whether a frozen reference is kept and scored; derived: only where a coefficient uses it."""
 
 
 @dataclass

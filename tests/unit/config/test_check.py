@@ -48,6 +48,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "model.dimensions": (["model.arch.num_kv_heads=3"], ["model.arch.num_kv_heads=4"]),
     "parallelism.degrees": (["parallelism.tensor=0"], ["parallelism.tensor=1"]),
     "parallelism.tensor_divides": (["parallelism.tensor=3"], ["parallelism.tensor=2"]),
+    "parallelism.pipeline_divides": (["parallelism.pipeline=3"], ["parallelism.pipeline=2"]),
     "parallelism.sequence_parallel": (
         ["parallelism.sequence_parallel=true"],
         ["parallelism.sequence_parallel=true", "parallelism.tensor=2"],
@@ -249,6 +250,25 @@ def test_the_shorter_of_rollouts_and_epochs_wins() -> None:
     assert length("train.num_rollout=50", "train.num_epoch=1") == 10
     assert length("train.num_rollout=5", "train.num_epoch=1") == 5
     assert length("train.num_rollout=null", "train.num_epoch=3") == 30
+
+
+def test_on_policy_async_runs_reuse_log_probs_by_themselves() -> None:
+    resolved, changes = resolve(compose_run(["mode=async"]))
+    assert resolved.perf.reuse_log_probs
+    assert "perf.reuse_log_probs" in [change.path for change in changes]
+    for other in (
+        ["mode=colocate"],
+        ["mode=async", "mode.max_staleness=1"],
+        ["mode=async", "algorithm.old_policy=rollout"],
+    ):
+        assert not resolve(compose_run(other))[0].perf.reuse_log_probs
+
+
+def test_zero_kl_removes_the_reference_and_says_why() -> None:
+    without, changes = resolve(compose_run(["algorithm.kl.reference=true"]))
+    assert without.algorithm.kl.reference is False
+    assert [c.before for c in changes if c.path == "algorithm.kl.reference"] == [True]
+    assert resolve(compose_run(["algorithm.kl.loss_coef=0.1"]))[0].algorithm.kl.reference is True
 
 
 def test_a_reference_is_needed_only_with_a_coefficient() -> None:
