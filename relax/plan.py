@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 
 from relax.check import build_parser, text_report
-from relax.config.compose import compose_run
+from relax.config.compose import compose_or_resume
 from relax.config.errors import ConfigError
 from relax.config.plan import Plan, build_plan
 from relax.config.resolve import resolve
@@ -22,10 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the plan; the exit code."""
     options = build_parser(__doc__).parse_args(arguments)
     try:
-        config, changes = resolve(compose_run(options.overrides))
+        config, changes = resolve(compose_or_resume(options.overrides))
         errors = [v for v in check(config, scopes=(Scope.static,)) if v.severity is Severity.error]
         if errors:
-            print(text_report(False, changes, errors))
+            print(text_report(False, changes, errors, []))
             return 2
         plan = build_plan(config)
     except ConfigError as error:

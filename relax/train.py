@@ -23,13 +23,17 @@ from relax.config.compose import (
     open_mappings,
     register_schemas,
     resume_run_config,
+    run_dir_of,
     to_run_config,
 )
-from relax.config.errors import ConfigError
+from relax.config.errors import ConfigError, RunFailedError
 from relax.data.errors import DataError
 
 register_schemas()
 
+
+_failures: list[RunFailedError] = []
+"""Runs that had started and failed."""
 
 _bad_inputs: list[Exception] = []
 """Errors of a person's input. They do not travel through Hydra, so that a sweep goes on and no traceback is printed."""
@@ -41,6 +45,9 @@ def _run(composed: DictConfig) -> float | None:
     run_dir = Path(hydra_config.runtime.output_dir)
     try:
         return _check_and_launch(composed, run_dir, list(hydra_config.overrides.task))
+    except RunFailedError as error:
+        _failures.append(error)
+        return None
     except (ConfigError, DataError) as error:
         _bad_inputs.append(error)
         with contextlib.suppress(OSError):  # Hydra made the folder; it goes when nothing was written into it
@@ -54,7 +61,7 @@ def _check_and_launch(composed: DictConfig, run_dir: Path, overrides: list[str])
     if config.resume is not None:
         with contextlib.suppress(OSError):
             run_dir.rmdir()
-        run_dir = Path(config.resume).expanduser().absolute()
+        run_dir = run_dir_of(config.resume)
         config = resume_run_config(run_dir, overrides)
     config, changes, warnings = resolve_and_check(config)
     for violation in warnings:
@@ -70,17 +77,20 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as exceptions instead of Hydra's own printing
     sys.argv[1:] = open_mappings(sys.argv[1:])
     _bad_inputs.clear()
+    _failures.clear()
     try:
         _run()
     except (HydraException, OmegaConfBaseException) as error:
         _bad_inputs.append(ConfigError(f"error: {explain_hydra_error(error)}"))
+    except OSError as error:  # Hydra makes the run directory before anything of ours runs
+        _bad_inputs.append(ConfigError(f"hydra.run.dir or paths.output_dir cannot be used: {error}"))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    for bad_input in _bad_inputs:
-        print(bad_input, file=sys.stderr)
-    if _bad_inputs:
-        sys.exit(2)
+    for problem in [*_bad_inputs, *_failures]:
+        print(problem, file=sys.stderr)
+    if _bad_inputs or _failures:
+        sys.exit(2 if _bad_inputs else 1)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from relax.config.errors import ConfigError
 from relax.config.schema import AlgorithmConfig, ArchConfig, GrpoConfig, OpdConfig, OpsdConfig, RunConfig, SdpoConfig
@@ -32,6 +33,12 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
 
 FREE_FORM_MAPPINGS = ("rollout.sglang.", "data.task_args.", "model.arch.rope_scaling.")
 """Fields whose keys belong to another library; that library's own check decides about them."""
+
+NEW_EVAL_SET = (
+    "a new evaluation set is an option file (see conf/eval/reverse.yaml; eval=my_sets selects conf/eval/my_sets.yaml); "
+    "the command line changes sets that are there: eval.sets.reverse.n_samples_per_prompt=8"
+)
+"""OmegaConf cannot make a typed set from command-line pieces."""
 
 
 def conf_dir() -> Path:
@@ -106,7 +113,7 @@ def load_run_config(path: Path) -> RunConfig:
         name = str(OmegaConf.select(saved, "algorithm.name"))
         base = OmegaConf.structured(RunConfig(algorithm=ALGORITHMS[name]()))
         return to_run_config(OmegaConf.merge(base, saved))  # type: ignore[arg-type]
-    except (KeyError, OmegaConfBaseException) as error:
+    except (KeyError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"{path} does not fit this version of Relax: {error}") from error
 
 
@@ -142,6 +149,25 @@ def resume_run_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     return resumed
 
 
+def compose_or_resume(overrides: Sequence[str]) -> RunConfig:
+    """The config that these overrides mean: composed, or for `resume=RUN_DIR` the run's own."""
+    config = compose_run(overrides)
+    if config.resume is None:
+        return config
+    return resume_run_config(run_dir_of(config.resume), list(overrides))
+
+
+def run_dir_of(resume: str) -> Path:
+    """The run directory that `resume` names.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    if not resume:
+        raise ConfigError("resume is empty: resume=RUN_DIR, or leave it out")
+    return Path(resume).expanduser().absolute()
+
+
 def known_keys() -> list[str]:
     """Every dotted path of the tree, all algorithms' fields included."""
     keys: dict[str, None] = {}
@@ -152,6 +178,8 @@ def known_keys() -> list[str]:
 
 def unknown_key_message(key: str) -> str:
     """One line that names the unknown key and the nearest valid ones."""
+    if key.startswith("eval.sets."):
+        return f"unknown key {key}: {NEW_EVAL_SET}"
     owners = [name for name, schema in ALGORITHMS.items() if key in set(_walk(RunConfig(algorithm=schema())))]
     if owners:
         return f"unknown key {key}: only algorithm={'|'.join(owners)} has it; choose one of these or drop the key"
@@ -183,12 +211,15 @@ def explain_hydra_error(error: BaseException) -> str:
             return unknown_key_message(path.group(1))
         current = current.__cause__ or current.__context__
     message = f"{error}\n{error.__cause__ or ''}".split("Config search path:")[0]
+    if "EvalSetConfig" in message:
+        return NEW_EVAL_SET
     noise = ("object_type=", "reference_type=", "Set the env", "full_key:", "See https:")
     # Hydra lists the options of a group one a line
     message, separator, options = message.partition("Available options in")
     if separator:
         group, *names = options.split()
-        message += f"available in {group} {', '.join(names)}"
+        shown = [name for name in names if not name.endswith("_schema") and not name.startswith("base/")]
+        message += f"available in {group} {', '.join(shown)}"
     lines = [line.strip() for line in message.splitlines() if not line.strip().startswith(noise)]
     return "\n".join(line for line in lines if line)
 

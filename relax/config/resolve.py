@@ -131,5 +131,7 @@ def resolve_length(config: RunConfig, *, num_prompts: int) -> tuple[RunConfig, l
     if train.num_rollout is not None and train.num_rollout <= from_epochs:
         return resolved, changes
     before, train.num_rollout = train.num_rollout, from_epochs
-    changes.append(Change("train.num_rollout", before, from_epochs, f"{train.num_epoch} epochs of {because}"))
+    changes.append(
+        Change("train.num_rollout", before, from_epochs, f"{train.num_epoch} epochs of {because}, in whole rollouts")
+    )
     return resolved, changes

@@ -54,6 +54,10 @@ def prepare_smollm2(output: Path) -> Path:
             return folder
         raise DataError(f"{str(folder)!r} exists but is not a complete model folder; remove it and run again")
     gguf = find_smollm2_gguf()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--output {str(output)!r} cannot be written: {error}") from error
     os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing here needs the network
     say(f"[1/3] reading {gguf} ({gguf.stat().st_size / 2**20:.0f} MiB)")
     import torch
@@ -65,7 +69,6 @@ def prepare_smollm2(output: Path) -> Path:
     _forget_quantization(model)
     model.to(torch.bfloat16)
     model.config.dtype = torch.bfloat16
-    output.mkdir(parents=True, exist_ok=True)
     temporary = output / f".{SMOLLM2_NAME}.tmp-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     say(f"[3/3] writing {folder}")

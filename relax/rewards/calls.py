@@ -48,7 +48,7 @@ class _Thread:
             outcome: Any
             try:
                 outcome = self._scorer(self._samples[index])
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; raised again by the caller
+            except BaseException as error:  # noqa: BLE001 - foreign code; raised again by the caller
                 outcome = error
             self.current = None
             self._done.put((index, outcome))
@@ -75,7 +75,7 @@ def call_each(scorer: Scorer, samples: Sequence[Sample], *, num_threads: int, ti
                 continue
             if index in outcomes:
                 continue  # the late answer of a call that was given up
-            if isinstance(outcome, Exception | SystemExit):
+            if isinstance(outcome, BaseException):
                 raise RewardError(
                     f"the reward raised {type(outcome).__name__} on sample {samples[index].index}: {outcome}"
                 ) from outcome

@@ -52,4 +52,6 @@ def latest_checkpoint(checkpoints: Path) -> tuple[Path, dict[str, Any]]:
             "or stopped before the first save"
         )
     folder = checkpoints / pointer.read_text(encoding="utf-8").strip()
+    if not (folder / "state.json").is_file():
+        raise ConfigError(f"resume={checkpoints.parent}: {pointer} names {folder.name}, which holds no state.json")
     return folder, json.loads((folder / "state.json").read_text(encoding="utf-8"))

@@ -5,20 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from relax.config.errors import ConfigError
 from relax.config.schema import LauncherConfig, LauncherKind, RunConfig
-from relax.runtime.placement import PlacementPlan, check_feasible, plan_placement, strategy
+from relax.runtime.placement import PlacementPlan, by_node, check_feasible, plan_placement, strategy
 
-CONTACT_TIMEOUT_SECONDS = 5.0
-"""Longest wait for a first answer of a Ray head."""
+CONNECT_TIMEOUT_SECONDS = 5.0
+"""Longest wait for the port of a Ray head to accept a connection."""
+
+HEALTH_TIMEOUT_SECONDS = 15.0
+"""Longest wait for a Ray head to say that it is one. `ray.init` waits for minutes on a port that is something else."""
 
 NODE_POLL_SECONDS = 0.5
 """Time between two looks at the cluster's nodes."""
@@ -42,22 +48,44 @@ def worker_environment(config: RunConfig) -> dict[str, str]:
 
 
 def _reachable_address(address: str | None) -> str:
-    """`address` after a first contact; Ray's own attempts to reach a dead one take much longer.
+    """`address`, once a Ray head that takes our token has answered there; `auto` finds the cluster of this machine.
 
     Raises:
-        ConfigError: nobody listens at host:port.
+        ConfigError: none did, within the sum of the two time-outs above.
     """
-    if address is None or address == "auto":
-        return "auto"
+    wanted = address if address not in (None, "auto") else (os.environ.get("RAY_ADDRESS") or "auto")
+    problem = (_connection_problem(wanted) if wanted != "auto" else None) or _health_problem(wanted)
+    if problem is None:
+        return wanted
+    named = f"launcher.address={address or 'auto'}"
+    if wanted not in (address, "auto"):
+        named += f" (RAY_ADDRESS={wanted})"
+    raise ConfigError(
+        f"{named}: no Ray cluster answers there ({problem}): give host:port of a Ray head, start one with "
+        "`ray start --head`, or run with launcher=local"
+    )
+
+
+def _connection_problem(address: str) -> str | None:
+    """Why nothing accepts a connection at host:port, None when something does."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=CONTACT_TIMEOUT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"launcher.address={address}: nobody answers there ({error}); it must be host:port of a Ray head "
-            "(`ray start --head`), or launcher=local"
-        ) from error
-    return address
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        return str(error)
+    return None
+
+
+def _health_problem(address: str) -> str | None:
+    """Why the head at `address` is not usable (its last words), None when it is."""
+    command = [str(Path(sys.executable).with_name("ray")), "health-check", "--address", address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HEALTH_TIMEOUT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"no answer within {HEALTH_TIMEOUT_SECONDS:g} s"
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip() or f"{command[0]} health-check ended with {done.returncode}").splitlines()[-1]
 
 
 def _wait_for_nodes(launcher: LauncherConfig) -> list[dict[str, float]]:
@@ -66,6 +94,10 @@ def _wait_for_nodes(launcher: LauncherConfig) -> list[dict[str, float]]:
     Raises:
         ConfigError: too few joined in time.
     """
+    if launcher.kind is LauncherKind.local and launcher.num_nodes > 1:
+        raise ConfigError(
+            f"launcher.num_nodes={launcher.num_nodes}: launcher=local has this machine alone; use launcher=ray"
+        )
     deadline = time.monotonic() + launcher.start_timeout_seconds
     while True:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -101,13 +133,7 @@ def ray_session(config: RunConfig) -> Iterator[tuple[PlacementPlan, Any]]:
         options["object_store_memory"] = int(launcher.object_store_gib * 2**30)
     else:
         options["address"] = _reachable_address(launcher.address)
-    try:
-        ray.init(**options)
-    except ConnectionError as error:
-        raise ConfigError(
-            f"launcher.address={options['address']}: no Ray cluster answers there ({error}); start one with "
-            "`ray start --head`, or launcher=local"
-        ) from error
+    ray.init(**options)
     try:
         how = strategy(plan, num_nodes=launcher.num_nodes)
         nodes = _wait_for_nodes(launcher)
@@ -118,7 +144,8 @@ def ray_session(config: RunConfig) -> Iterator[tuple[PlacementPlan, Any]]:
                 f"waited {launcher.start_timeout_seconds:g} s for {len(plan.bundles)} bundles of {plan.bundles[0]}: "
                 "the cluster is large enough but busy (launcher.start_timeout_seconds)"
             )
-        yield plan, group
+        homes = placement_group_table(group)["bundles_to_node_id"]
+        yield by_node(plan, [homes[bundle] for bundle in range(len(plan.bundles))]), group
         remove_placement_group(group)
     finally:
         ray.shutdown()

@@ -9,7 +9,7 @@ from relax.config.cadence import due
 from relax.config.resolve import needs_reference
 from relax.runtime.checkpoint import save_checkpoint
 from relax.runtime.evaluation import evaluate
-from relax.runtime.generation import generate_rollout, rollout_metrics, sample_row
+from relax.runtime.generation import generate_rollout, rollout_metrics, sample_row, score_rollout
 from relax.runtime.run import PhaseTimer, Run
 from relax.runtime.training_step import add_log_probs, build_batch, perf_metrics, sample_advantages, train_on
 from relax.runtime.warm_up import warm_up
@@ -50,7 +50,7 @@ def train_one_rollout(run: Run, rollout_id: int) -> None:
     with phases("rollout_time"):
         samples = generate_rollout(run, rollout_id)
     with phases("reward_time"):
-        run.scorer.score(samples)
+        reward_metrics = score_rollout(run, samples)
     batch, zero_std_fraction = build_batch(run, samples)
     batch = add_log_probs(run, batch, phases)
     train_metrics = train_on(run, batch, phases)
@@ -59,7 +59,7 @@ def train_one_rollout(run: Run, rollout_id: int) -> None:
     run.ledger.close("train", (sample.index for sample in samples), "trained")
 
     metrics = rollout_metrics(samples, zero_std_fraction=zero_std_fraction)
-    metrics |= train_metrics | perf_metrics(run, batch, phases)
+    metrics |= reward_metrics | train_metrics | perf_metrics(run, batch, phases)
     rows = [{**sample_row(s), "advantage": a} for s, a in zip(samples, sample_advantages(batch))]
     write_jsonl_atomic(run.run_dir.rollout_file("train", rollout_id), rows[: run.config.tracking.rollout_samples])
     run.tracker.log(rollout_id, metrics)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from relax.config.schema import EvalSetConfig
 from relax.data.sample import Sample, SampleStatus
+from relax.rewards.calls import RewardError
 from relax.rollout.groups import attach_results, build_requests, make_samples
 from relax.rollout.protocol import SamplingParams
 from relax.runtime.run import EvalSet, Run
@@ -58,6 +59,22 @@ def generate_evaluation(run: Run, item: EvalSet, config: EvalSetConfig) -> list[
     item.scorer.score(samples)
     run.ledger.close(kind, (sample.index for sample in samples), "evaluated")
     return samples
+
+
+def score_rollout(run: Run, samples: list[Sample]) -> dict[str, float]:
+    """Fill the samples' rewards; what the scorer reports as metrics.
+
+    Raises:
+        RewardError: every response that was graded took too long: zeros would be trained on as if they were rewards.
+    """
+    report = run.scorer.score(samples)
+    graded = report.num_scored - report.num_unfinished
+    if report.num_timeouts:
+        text = f"{report.num_timeouts} of {graded} graded responses took longer than reward.timeout_seconds"
+        if report.num_timeouts == graded:
+            raise RewardError(f"{text}={run.config.reward.timeout_seconds:g}: the reward hangs, or needs more time")
+        run.tracker.display.say(f"warning: {text} and score 0 on the answer")
+    return {"rollout/reward_timeouts": float(report.num_timeouts)}
 
 
 def group_rewards(samples: list[Sample], group_size: int) -> npt.NDArray[np.float64]:

@@ -6,13 +6,10 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-
-import ray
 
 from relax.config.arch import effective_arch
 from relax.config.errors import ConfigError
@@ -27,8 +24,9 @@ from relax.runtime.checkpoint import latest_checkpoint
 from relax.runtime.cluster import ray_session
 from relax.runtime.colocate import run_colocate
 from relax.runtime.engine_group import EngineGroup
+from relax.runtime.failure import failure_reason, record_failure
 from relax.runtime.ledger import Ledger
-from relax.runtime.logs import LogFiles, collect_logs
+from relax.runtime.logs import collected_logs
 from relax.runtime.run import EvalSet, Run
 from relax.runtime.trainer_group import TrainerGroup
 from relax.tracking.files import write_json_atomic
@@ -58,6 +56,11 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     config, length_changes = resolve_length(config, num_prompts=len(source))
     directory = RunDir(run_dir.absolute())
     checkpoint = latest_checkpoint(directory.checkpoints) if resuming else None
+    if checkpoint is not None and checkpoint[1]["rollout_id"] + 1 >= (config.train.num_rollout or 1):
+        raise ConfigError(
+            f"resume={directory.root}: {checkpoint[1]['rollout_id'] + 1} of {config.train.num_rollout} rollouts are "
+            "done, there is nothing to go on with: raise train.num_rollout"
+        )
     directory.create(resuming=resuming)
     model_dir = materialize_model(config.model, seed=config.seed, folder=directory.initial_model).absolute()
     all_changes = [*changes, *length_changes]
@@ -69,7 +72,7 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
         write_json_atomic(directory.root / "manifest.json", manifest)
     tracker = Tracker(config, directory)
     _introduce(tracker, config, directory, all_changes, source)
-    outcome, run = "failed", None
+    outcome, reason, run = "failed", None, None
     try:
         with ray_session(config) as (plan, placement), _terminate_as_interrupt():
             run = Run(
@@ -89,7 +92,7 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
                 run_dir=directory,
                 num_rollout=config.train.num_rollout or 1,
             )
-            with _logs_collected(run) as actors:
+            with collected_logs(directory.root / "logs", say=tracker.display.say) as actors:
                 actors |= run.trainer.wait_ready() | run.engines.wait_ready()
                 tracker.display.say(f"trainer and engines are up after {time.monotonic() - started:.1f} s")
                 run_colocate(run, first_rollout=_restore(run, checkpoint))
@@ -100,23 +103,16 @@ def launch(config: RunConfig, *, run_dir: Path, changes: Sequence[Change], resum
     except KeyboardInterrupt:
         outcome = "interrupted"
         raise
+    except ConfigError as error:
+        reason = str(error)
+        raise
+    except Exception as error:
+        reason = failure_reason(error)
+        raise record_failure(error, directory) from error
     finally:
-        _finish(tracker, run, scorer, directory, outcome, started)
+        _finish(tracker, run, scorer, directory, outcome=outcome, reason=reason, started=started)
     rewards = run.recent_rewards
     return sum(rewards) / len(rewards) if rewards else None
-
-
-@contextmanager
-def _logs_collected(run: Run) -> Iterator[dict[str, LogFiles]]:
-    """Whatever happens inside, the logs of the actors put into the mapping end in the run directory."""
-    actors: dict[str, LogFiles] = {}
-    try:
-        yield actors
-    finally:
-        try:
-            collect_logs(actors, run.run_dir.root / "logs")
-        except (TimeoutError, ray.exceptions.RayError) as error:  # the run's own outcome matters more
-            run.tracker.display.say(f"warning: the actors' logs could not be collected ({error})")
 
 
 def _restore(run: Run, checkpoint: tuple[Path, dict[str, Any]] | None) -> int:
@@ -181,18 +177,27 @@ def _introduce(
 
 
 def _finish(
-    tracker: Tracker, run: Run | None, scorer: RewardScorer, directory: RunDir, outcome: str, started: float
+    tracker: Tracker,
+    run: Run | None,
+    scorer: RewardScorer,
+    directory: RunDir,
+    *,
+    outcome: str,
+    reason: str | None,
+    started: float,
 ) -> None:
     """Leave a readable run directory, whatever happened."""
+    error = {"error": reason} if reason is not None else {}
     if run is not None:
         if outcome != "finished":
             run.ledger.abandon()
-        write_json_atomic(directory.root / "ledger.json", {"outcome": outcome, **run.ledger.state()})
+        write_json_atomic(directory.root / "ledger.json", {"outcome": outcome, **error, **run.ledger.state()})
         run.close()
     else:
         scorer.close()
         tracker.close()
-    finish_run(directory, outcome=outcome, seconds=time.monotonic() - started, display=tracker.display)
+    seconds = time.monotonic() - started
+    finish_run(directory, outcome=outcome, error=reason, seconds=seconds, display=tracker.display)
 
 
 class _terminate_as_interrupt:

@@ -6,7 +6,7 @@ Ray lets a request that no node can hold wait for ever; here it is an error with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relax.config.errors import ConfigError
 from relax.config.schema import RunConfig
@@ -51,6 +51,22 @@ def strategy(plan: PlacementPlan, *, num_nodes: int) -> str:
     return "STRICT_SPREAD" if len(plan.bundles) <= num_nodes else "SPREAD"
 
 
+def by_node(plan: PlacementPlan, nodes: Sequence[str]) -> PlacementPlan:
+    """The plan with neighbouring ranks on the same node: a tensor-parallel group is a run of consecutive ranks, and Ray
+    deals spread bundles out in turn, which would send its traffic over the network.
+
+    Args:
+        plan: the plan that the bundles were reserved for.
+        nodes: node of each bundle.
+    """
+    order = sorted(range(len(nodes)), key=lambda bundle: (nodes.index(nodes[bundle]), bundle))
+    return replace(
+        plan,
+        trainer_bundles=[order[bundle] for bundle in plan.trainer_bundles],
+        engine_bundles=[order[bundle] for bundle in plan.engine_bundles],
+    )
+
+
 def check_feasible(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]], *, one_each: bool = False) -> None:
     """Raise ConfigError with the numbers when the nodes cannot hold the bundles (first fit).
 
@@ -78,4 +94,5 @@ def check_feasible(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
-    return ", ".join(f"{resources[key]:g} {key}" for key in ("CPU", "GPU") if resources.get(key))
+    """CPUs always, GPUs where there are any."""
+    return ", ".join(f"{resources.get(key, 0):g} {key}" for key in ("CPU", "GPU") if key == "CPU" or resources.get(key))

@@ -16,9 +16,13 @@ WINDOW = 5
 """Rollouts at each end that the summary averages."""
 
 
-def finish_run(run_dir: RunDir, *, outcome: str, seconds: float, display: ProgressDisplay) -> None:
+def finish_run(
+    run_dir: RunDir, *, outcome: str, seconds: float, display: ProgressDisplay, error: str | None = None
+) -> None:
     """Print the closing summary and write the report."""
     facts = summarize(run_dir.root, outcome=outcome, seconds=seconds)
+    if error is not None:
+        facts.insert(1, ("error", error))
     report = write_report(run_dir.root, title=run_dir.root.name, summary=facts)
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in [*facts, ("report", str(report))]:

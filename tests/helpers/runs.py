@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from relax.tracking.files import read_jsonl
 
@@ -48,3 +51,24 @@ def train(run_dir: Path, *overrides: str, timeout_seconds: float = 240.0) -> Fin
         check=False,
     )
     return FinishedRun(run_dir, done.returncode, done.stdout + done.stderr)
+
+
+MARK = "RELAX_TEST_MARK"
+"""Environment variable that all processes of a run inherit."""
+
+
+def marked_environment(run_dir: Path) -> dict[str, str]:
+    """This environment, with a mark of the run."""
+    return {**os.environ, MARK: str(run_dir)}
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """Living processes that carry the run's mark; Ray's workers are no children of the driver."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == str(run_dir) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found

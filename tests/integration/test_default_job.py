@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from relax.tracking.files import read_jsonl
-from tests.helpers.runs import ROOT, FinishedRun, train
+from tests.helpers.runs import ROOT, FinishedRun, marked_environment, processes_of, train
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -85,6 +84,13 @@ def test_a_stopped_run_goes_on_where_it_was(straight: FinishedRun, tmp_path: Pat
     assert stopped.rewards == straight.rewards
 
 
+def test_a_finished_run_has_nothing_to_go_on_with(straight: FinishedRun, tmp_path: Path) -> None:
+    again = train(tmp_path / "ignored", f"resume={straight.root}")
+    assert again.returncode == 2
+    assert "4 of 4 rollouts are done, there is nothing to go on with" in again.output
+    assert len(straight.rewards) == 4
+
+
 def test_every_optional_part_of_the_loss_runs(tmp_path: Path) -> None:
     run = train(
         tmp_path / "run",
@@ -109,18 +115,6 @@ def test_every_optional_part_of_the_loss_runs(tmp_path: Path) -> None:
     assert row["perf/ref_log_probs_time"] > 0
 
 
-def processes_of(run_dir: Path) -> list[str]:
-    """Processes whose environment or command line carries the run's mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if str(run_dir) in process.environ().get("RELAX_TEST_MARK", ""):
-                found.append(" ".join(process.cmdline()[:3]))
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
 def test_ctrl_c_ends_all_processes_and_leaves_a_readable_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     process = subprocess.Popen(
@@ -130,7 +124,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_a_readable_run(tmp_path: Path) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "RELAX_TEST_MARK": str(run_dir)},
+        env=marked_environment(run_dir),
     )
     try:
         deadline = time.monotonic() + 120

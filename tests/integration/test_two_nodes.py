@@ -40,6 +40,7 @@ def test_each_node_holds_one_trainer_rank_and_its_logs_come_back(address: str, t
     for path in run.root.glob("logs/node-*/trainer-*.out"):
         logs[path.parent.name].append(path.name)
     assert sorted(logs.values()) == [["trainer-0.out"], ["trainer-1.out"]]
+    assert len(list(run.root.glob("logs/node-*/engine-0.out"))) == 1
     assert json.loads((run.root / "ledger.json").read_text())["open"] == 0
 
 
@@ -57,4 +58,4 @@ def test_a_missing_node_and_a_dead_address_are_errors_in_time(address: str, tmp_
     assert "launcher.num_nodes=3: 2 Ray nodes are alive after 3 s" in missing.output
     dead = train(tmp_path / "b", *SHORT, *on("127.0.0.1:9"), timeout_seconds=60)
     assert dead.returncode == 2
-    assert "launcher.address=127.0.0.1:9: nobody answers there" in dead.output
+    assert "launcher.address=127.0.0.1:9: no Ray cluster answers there" in dead.output

@@ -77,7 +77,7 @@ def global_batch(config: RunConfig) -> Iterator[Finding]:
             size,
             f"a multiple of parallelism.data={data}",
             "every data-parallel rank trains on the same number of samples",
-            f"train.global_batch_size={data}",
+            f"rollout.batch_size={-(-config.rollout.batch_size // data) * data} train.global_batch_size=null",
         )
 
 
@@ -102,15 +102,15 @@ def context_length(config: RunConfig) -> Iterator[Finding]:
     arch = arch_or_none(config)
     if arch is None or arch.max_position_embeddings < 1:
         return
-    longest = (config.data.max_prompt_len or 0) + config.rollout.max_response_len
-    limit = arch.max_position_embeddings
+    prompt = config.data.max_prompt_len or 1
+    longest, limit = prompt + config.rollout.max_response_len, arch.max_position_embeddings
     if longest > limit:
         yield Finding(
             "rollout.max_response_len",
             config.rollout.max_response_len,
             f"prompt + response within {limit} tokens (data.max_prompt_len={config.data.max_prompt_len})",
             "the model accepts no longer sequence",
-            f"rollout.max_response_len={max(1, limit - (config.data.max_prompt_len or 0))}",
+            f"rollout.max_response_len={max(1, limit - prompt)} (less where prompts are longer)",
         )
 
 

@@ -73,13 +73,13 @@ class LauncherConfig:
     kind: LauncherKind = LauncherKind.local
     """`local` starts Ray on this machine; the others join or create a cluster."""
     address: str | None = None
-    """Address of a running Ray cluster, for `kind=ray`."""
+    """Address `host:port` of a running Ray cluster, for `kind=ray`; `auto` or absent: the one of this machine."""
     num_nodes: int = 1
     """Nodes of the cluster."""
     num_gpus: int = 0
     """GPUs a node; 0 runs everything on CPUs (gloo)."""
     num_cpus: int | None = None
-    """CPUs a node that slurm and kuberay ask for; their default when absent."""
+    """CPUs a node that slurm and kuberay ask for; what the run's processes need when absent."""
     num_threads: int = 1
     """CPU threads a process (OpenMP and torch). Tiny models are fastest with 1."""
     object_store_gib: float = 1.0
@@ -93,11 +93,16 @@ class LauncherConfig:
     account: str | None = None
     """Slurm account."""
     setup: str = ""
-    """Shell line that a slurm job runs first, for example to activate an environment on every node."""
+    """Shell line that a slurm job runs first; its exports reach every node. For example `. .venv/bin/activate`."""
     image: str = "relax:latest"
     """Container image of a kuberay job (the Dockerfile's)."""
     namespace: str = "default"
     """Kubernetes namespace of a kuberay job."""
+    volume_claim: str | None = None
+    """PersistentVolumeClaim of a kuberay job, mounted on every node: run directories, models and data live there."""
+    shared_dir: str | None = None
+    """Folder every node sees, where a submitted job works: relative paths hang from it. When absent, the folder of the
+    submission (slurm) or `/mnt/relax` (kuberay, where the volume is mounted)."""
 
 
 @dataclass

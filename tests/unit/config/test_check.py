@@ -59,7 +59,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "batch.length": (["train.num_rollout=null"], ["train.num_rollout=null", "train.num_epoch=1"]),
     "batch.global_batch": (["train.global_batch_size=100"], ["train.global_batch_size=128"]),
     "batch.steps_divide": (["train.num_steps_per_rollout=3"], ["train.num_steps_per_rollout=2"]),
-    "batch.context_length": (["rollout.max_response_len=65"], ["rollout.max_response_len=64"]),
+    "batch.context_length": (["rollout.max_response_len=65"], ["rollout.max_response_len=63"]),
     "algorithm.clip": (["algorithm.loss.dual_clip=1.0"], ["algorithm.loss.dual_clip=1.1"]),
     "algorithm.kl": (
         ["algorithm.kl.loss_coef=0.1", "algorithm.kl.kind=k1"],

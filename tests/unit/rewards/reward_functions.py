@@ -44,3 +44,8 @@ def returns(sample: Sample) -> object:
 def slow(sample: Sample) -> bool:
     time.sleep(0.05)
     return True
+
+
+def hangs(sample: Sample) -> float:
+    time.sleep(3600)
+    return 1.0
