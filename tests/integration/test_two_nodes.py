@@ -67,7 +67,7 @@ def test_a_run_that_does_not_fit_is_an_error_with_the_numbers(address: str) -> N
 
 
 def test_a_missing_node_is_an_error_in_time(address: str) -> None:
-    with pytest.raises(ConfigError, match="launcher.num_nodes=3: 2 Ray nodes are alive after 1 s"):
+    with pytest.raises(ConfigError, match=r"launcher\.num_nodes=3: 2 Ray nodes are alive after 1 s"):
         join(address, "launcher.start_timeout_seconds=1", nodes=3)
 
 
