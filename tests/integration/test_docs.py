@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +34,9 @@ def test_every_check_and_plan_command_of_the_docs_is_valid(line: str, capsys: py
     assert main(overrides) == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", re.findall(r"^\.venv/bin/python -m relax\.launch (.*)$", LAUNCHERS, re.MULTILINE))
+@pytest.mark.parametrize("line", re.findall(r"^(?:\.venv/bin/)?python -m relax\.launch (.*)$", LAUNCHERS, re.MULTILINE))
 def test_every_launch_command_of_the_docs_renders(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert relax.launch.main(line.split()) == 0, capsys.readouterr().err
+    assert relax.launch.main(shlex.split(line)) == 0, capsys.readouterr().err
 
 
 def train_commands() -> list[list[str]]:
