@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relax.config.schema import EngineKind, GrpoConfig, LauncherKind, ModeKind, OldPolicy, RunConfig, TeacherKind
+from relax.config.schema import EngineKind, LauncherKind, ModeKind, OldPolicy, OpdConfig, RunConfig, TeacherKind
 
 
 def unavailable(config: RunConfig) -> Iterator[str]:
@@ -21,7 +21,7 @@ def unavailable(config: RunConfig) -> Iterator[str]:
         yield f"rollout.engine={config.rollout.engine.value} is not available yet: rollout=embedded"
     if config.teacher.kind is not TeacherKind.none:
         yield f"teacher.kind={config.teacher.kind.value} is not available yet: teacher=none"
-    if config.algorithm.name != "grpo" or not isinstance(config.algorithm, (GrpoConfig, type(RunConfig().algorithm))):
+    if config.algorithm.name != "grpo" or isinstance(config.algorithm, OpdConfig):
         yield f"algorithm={config.algorithm.name} is not available yet: algorithm=grpo"
     if config.algorithm.old_policy is OldPolicy.kept:
         yield "algorithm.old_policy=kept is not available yet: algorithm.old_policy=trainer"
