@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,27 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
+
+
+def start_and_wait(run_dir: Path, *overrides: str, timeout_seconds: float = 120.0) -> subprocess.Popen[str]:
+    """Start a marked run in a session of its own and return it once two rollouts are written.
+
+    Raises:
+        TimeoutError: it ended, or took too long; it is killed then.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relax.train", f"hydra.run.dir={run_dir}", *overrides],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=marked_environment(run_dir),
+    )
+    deadline = time.monotonic() + timeout_seconds
+    while len(read_jsonl(run_dir / "metrics.jsonl")) < 2:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise TimeoutError(f"no two rollouts in {timeout_seconds:g} s: {process.communicate()[0][-2000:]}")
+        time.sleep(0.1)
+    return process

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 from relax.tracking.files import read_jsonl
-from tests.helpers.runs import ROOT, FinishedRun, marked_environment, processes_of, train
+from tests.helpers.runs import FinishedRun, processes_of, start_and_wait, train
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -117,21 +115,8 @@ def test_every_optional_part_of_the_loss_runs(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_processes_and_leaves_a_readable_run(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "relax.train", f"hydra.run.dir={run_dir}", "train.stop.reward=null"],
-        cwd=ROOT,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=marked_environment(run_dir),
-    )
+    process = start_and_wait(run_dir, "train.stop.reward=null")
     try:
-        deadline = time.monotonic() + 120
-        while len(read_jsonl(run_dir / "metrics.jsonl")) < 2:
-            assert time.monotonic() < deadline, "no rollout was finished in 120 s"
-            assert process.poll() is None, process.stdout.read() if process.stdout else ""
-            time.sleep(0.1)
         assert processes_of(run_dir)
         interrupted = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from relax.tracking.files import read_jsonl
-from tests.helpers.runs import ROOT, marked_environment, processes_of, train
+from tests.helpers.runs import processes_of, start_and_wait, train
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -52,19 +48,8 @@ def test_a_reward_that_always_hangs_fails_the_run(tmp_path: Path) -> None:
 
 def test_a_killed_trainer_rank_ends_the_run_in_time(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "relax.train", f"hydra.run.dir={run_dir}", "train.stop.reward=null", "eval=none"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=marked_environment(run_dir),
-    )
+    process = start_and_wait(run_dir, "train.stop.reward=null", "eval=none")
     try:
-        deadline = time.monotonic() + 120
-        while len(read_jsonl(run_dir / "metrics.jsonl")) < 2:
-            assert time.monotonic() < deadline, "no rollout was finished in 120 s"
-            time.sleep(0.1)
         family = processes_of(run_dir)
         trainer = next(child for child in family if "TrainerActor" in " ".join(child.cmdline()))
         os.kill(trainer.pid, signal.SIGKILL)
